@@ -24,7 +24,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const FIRST_BYTE: u8 = 0x16;
 
 /// The answer to a client that speaks HTTP in the clear.
-const IN_THE_CLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: 105\r\nConnection: close\r\n\r\n\
+const IN_THE_CLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: 107\r\nConnection: close\r\n\r\n\
 {\"title\":\"TLS needed\",\"status\":400,\"detail\":\"this address speaks TLS (option `api.tls`): use https://...\"}\n";
 
 /// An encrypted stream, of which the first byte was read before the handshake.

@@ -150,6 +150,7 @@ fn peers_pool(
             rise: 1,
             fall: 2,
             tls: None,
+            preamble: &[],
             every_family: false,
         }),
         passive: PassiveHealth {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use equipoise_core::Weight;
 use equipoise_session::config::{
     ActiveHealth, BackendConfig, Concurrency, HealthCheck, HttpCheck, PassiveHealth, PoolConfig,
-    PoolOptions, QueueOptions, Upstream, UpstreamTls,
+    PoolOptions, ProxyProtocol, QueueOptions, Upstream, UpstreamTls,
 };
 
 use super::place::{backend_name, place};
@@ -64,7 +64,11 @@ pub(super) fn pool(
             lost_after: None,
             tls: tls.clone().map(UpstreamTls::Server),
         },
-        health: health.map(|health| ActiveHealth { tls, ..health }),
+        health: health.map(|health| ActiveHealth {
+            tls,
+            preamble: if health.port.is_some() { &[] } else { check_preamble(pool) },
+            ..health
+        }),
         passive: PassiveHealth {
             failures: passive.amount("failures"),
             statuses: statuses(passive),
@@ -76,6 +80,15 @@ pub(super) fn pool(
         weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
         starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
     })
+}
+
+/// The PROXY header of checks, by which the sender speaks for itself.
+fn check_preamble(pool: &Values) -> &'static [u8] {
+    match pool.choice("send-proxy", &tables::PROXY_PROTOCOL) {
+        None => &[],
+        Some(ProxyProtocol::V1) => b"PROXY UNKNOWN\r\n",
+        Some(ProxyProtocol::V2) => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+    }
 }
 
 /// The concurrency limit of a pool. HTTP pools learn it unless the file states one. An elastic pool
@@ -175,6 +188,7 @@ fn active_health(health: &Values, http2: bool) -> ActiveHealth {
         rise: health.amount("rise"),
         fall: health.amount("fall"),
         tls: None,
+        preamble: &[],
         every_family: false,
     }
 }

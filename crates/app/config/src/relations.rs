@@ -580,10 +580,7 @@ fn front_doors_of(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<
             without_http(values, why, findings);
         }
     }
-    if !protocols.contains(&Protocol::Tcp) && pool.given("send-proxy") {
-        let text = "has no effect: no front door of this pool is tcp".to_string();
-        findings.warning(pool.at("send-proxy"), &pool.path_of("send-proxy"), text);
-    }
+    send_proxy(pool, users, &protocols, findings);
     if !users.packet
         && protocols.iter().all(|protocol| *protocol == Protocol::Udp)
         && let Some(health) = pool.table("health")
@@ -594,5 +591,33 @@ fn front_doors_of(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<
                         accepted: tcp = true where they accept TCP too, or no `health`"
                 .to_string();
         findings.error(health.at("http"), &health.path_of("http"), text);
+    }
+}
+
+/// Checks `send-proxy`: a session with such a header is for one client.
+fn send_proxy(
+    pool: &Values,
+    users: &PoolUsers<'_>,
+    protocols: &[Protocol],
+    findings: &mut Findings<'_>,
+) {
+    if !pool.given("send-proxy") {
+        return;
+    }
+    let (at, option) = (pool.at("send-proxy"), pool.path_of("send-proxy"));
+    if protocols.iter().all(|protocol| *protocol == Protocol::Udp) {
+        let text = "has no effect: no front door of this pool is tcp or http".to_string();
+        findings.warning(at, &option, text);
+    }
+    let shared = pool.choice("upstream", &tables::UPSTREAM) != Some(Upstream::Exclusive);
+    if shared && protocols.contains(&Protocol::Http) {
+        let text = "the header names one client, and clients share sessions by `upstream`; accepted: `upstream = \
+                    \"exclusive\"`, or no `send-proxy`: http front doors send the client's address in headers";
+        findings.error(at, &option, text.to_string());
+    }
+    if users.doors.iter().any(|door| door.spec.title == "[[dispatch]]") {
+        let text = "a [[dispatch]] front door uses this pool, and a peer's connection carries requests of many clients; \
+                    accepted: no `send-proxy`: http front doors send the client's address in headers";
+        findings.error(at, &option, text.to_string());
     }
 }

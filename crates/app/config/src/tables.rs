@@ -299,8 +299,8 @@ static POOL: Table = Table {
             "send-proxy",
             Kind::Choice(&PROXY_PROTOCOL),
             "none is sent",
-            "PROXY protocol header at the start of each TCP session to a backend. HTTP front doors send the client's \
-             address in headers.",
+            "PROXY protocol header at the start of each session to a backend, and of checks unless they have a `port`. \
+             Behind http front doors a session then is for one client connection, in addition to the address in headers.",
         ),
         Opt::default(
             "retry-after",

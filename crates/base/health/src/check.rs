@@ -32,7 +32,7 @@ use crate::{CheckMethod, HealthCheck, HttpCheck, Place, http2};
 /// The [`CheckError`] that describes the backend's failure.
 pub(crate) async fn probe(
     check: &HealthCheck,
-    tls: Option<&CheckTls>,
+    how: How<'_>,
     address: SocketAddr,
     place: &Place,
     port: Option<u16>,
@@ -41,17 +41,26 @@ pub(crate) async fn probe(
     match place {
         Place::Address => {
             let host = at_port(address, port).to_string();
-            probe_first(check, tls, &host, vec![address], port, timeout).await?.1
+            probe_first(check, how, &host, vec![address], port, timeout).await?.1
         }
         Place::Host { name, resolved } => {
-            probe_first(check, tls, name, resolved.ordered().collect(), port, timeout).await?.1
+            probe_first(check, how, name, resolved.ordered().collect(), port, timeout).await?.1
         }
         Place::Socket(path) => {
             let deadline = Instant::now() + timeout;
             let stream = opened(timeout_at(deadline, UnixStream::connect(path)).await, timeout)?;
-            answer(check, tls, "localhost", Stream::Unix(stream), deadline, timeout).await
+            answer(check, how, "localhost", Stream::Unix(stream), deadline, timeout).await
         }
     }
+}
+
+/// How checks of a backend begin.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How<'a> {
+    /// TLS; `None`: the check is not encrypted.
+    pub(crate) tls: Option<&'a CheckTls>,
+    /// Bytes that go first, in the clear.
+    pub(crate) preamble: &'static [u8],
 }
 
 /// Runs one check like [`probe`], at the first of these addresses that accepts a connection.
@@ -61,7 +70,7 @@ pub(crate) async fn probe(
 /// The [`CheckError`] of the connection attempts, if no address accepts one.
 pub(crate) async fn probe_first(
     check: &HealthCheck,
-    tls: Option<&CheckTls>,
+    how: How<'_>,
     host: &str,
     addresses: Vec<SocketAddr>,
     port: Option<u16>,
@@ -70,7 +79,7 @@ pub(crate) async fn probe_first(
     let deadline = Instant::now() + timeout;
     let connect = connect_first(addresses, |address| TcpStream::connect(at_port(address, port)));
     let (address, stream) = opened(timeout_at(deadline, connect).await, timeout)?;
-    Ok((address, answer(check, tls, host, Stream::Tcp(stream), deadline, timeout).await))
+    Ok((address, answer(check, how, host, Stream::Tcp(stream), deadline, timeout).await))
 }
 
 fn at_port(address: SocketAddr, port: Option<u16>) -> SocketAddr {
@@ -87,7 +96,7 @@ fn opened<T>(opened: Result<io::Result<T>, Elapsed>, timeout: Duration) -> Resul
 /// `deadline`, which is `timeout` after the start of the check.
 async fn answer(
     check: &HealthCheck,
-    tls: Option<&CheckTls>,
+    how: How<'_>,
     host: &str,
     stream: Stream,
     deadline: Instant,
@@ -97,7 +106,7 @@ async fn answer(
         HealthCheck::Attended { within } => (Instant::now() + *within, *within),
         HealthCheck::Tcp | HealthCheck::Http(_) | HealthCheck::Grpc { .. } => (deadline, timeout),
     };
-    let answered = timeout_at(deadline, ask(check, tls, host, stream)).await;
+    let answered = timeout_at(deadline, ask(check, how, host, stream)).await;
     answered.map_err(|_| CheckError::AnswerTimeout(patience))?
 }
 
@@ -110,24 +119,27 @@ enum Stream {
 /// sets one.
 async fn ask(
     check: &HealthCheck,
-    tls: Option<&CheckTls>,
+    how: How<'_>,
     host: &str,
     stream: Stream,
 ) -> Result<(), CheckError> {
     match stream {
-        Stream::Tcp(stream) => ask_encrypted(check, tls, host, stream).await,
-        Stream::Unix(stream) => ask_encrypted(check, tls, host, stream).await,
+        Stream::Tcp(stream) => ask_encrypted(check, how, host, stream).await,
+        Stream::Unix(stream) => ask_encrypted(check, how, host, stream).await,
     }
 }
 
 /// As [`ask`], with the handshake if there is `tls`.
 async fn ask_encrypted(
     check: &HealthCheck,
-    tls: Option<&CheckTls>,
+    how: How<'_>,
     host: &str,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> Result<(), CheckError> {
-    match tls {
+    if !how.preamble.is_empty() {
+        stream.write_all(how.preamble).await.map_err(|_| CheckError::Closed)?;
+    }
+    match how.tls {
         None => ask_over(check, "http", host, stream).await,
         Some(tls) => ask_over(check, "https", host, tls.over(stream).await?).await,
     }
@@ -325,7 +337,7 @@ mod tests {
 
     async fn answered(answer: impl Into<Vec<u8>>, timeout: Duration) -> Result<(), CheckError> {
         let (address, _task) = backend(answer.into(), true).await;
-        probe(&http(), None, address, &Place::Address, None, timeout).await
+        probe(&http(), How::default(), address, &Place::Address, None, timeout).await
     }
 
     #[tokio::test]
@@ -333,11 +345,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(
-            probe(&HealthCheck::Tcp, None, address, &Place::Address, None, PATIENT).await,
+            probe(&HealthCheck::Tcp, How::default(), address, &Place::Address, None, PATIENT).await,
             Ok(())
         );
         drop(listener);
-        let refused = probe(&HealthCheck::Tcp, None, address, &Place::Address, None, PATIENT).await;
+        let refused =
+            probe(&HealthCheck::Tcp, How::default(), address, &Place::Address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -346,17 +359,19 @@ mod tests {
         let check = |within| HealthCheck::Attended { within };
         let (address, task) = backend(Vec::new(), true).await;
         assert_eq!(
-            probe(&check(PATIENT), None, address, &Place::Address, None, SHORT).await,
+            probe(&check(PATIENT), How::default(), address, &Place::Address, None, SHORT).await,
             Ok(())
         );
         assert_eq!(task.await.unwrap(), "", "it was asked nothing");
         // The kernel completes the handshake, and no process accepts the connection.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let unattended = probe(&check(SHORT), None, address, &Place::Address, None, PATIENT).await;
+        let unattended =
+            probe(&check(SHORT), How::default(), address, &Place::Address, None, PATIENT).await;
         assert_eq!(unattended, Err(CheckError::AnswerTimeout(SHORT)));
         drop(listener);
-        let refused = probe(&check(PATIENT), None, address, &Place::Address, None, PATIENT).await;
+        let refused =
+            probe(&check(PATIENT), How::default(), address, &Place::Address, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
     }
 
@@ -364,7 +379,10 @@ mod tests {
     async fn an_http_check_asks_for_its_path_at_its_host_on_a_connection_to_be_closed() {
         let ok = "HTTP/1.1 204 No Content\r\n\r\n";
         let (address, task) = backend(ok.into(), false).await;
-        assert_eq!(probe(&http(), None, address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(
+            probe(&http(), How::default(), address, &Place::Address, None, PATIENT).await,
+            Ok(())
+        );
         let asked = task.await.unwrap().to_ascii_lowercase();
         assert!(asked.starts_with("get /healthz http/1.1\r\n"), "{asked}");
         assert!(asked.contains(&format!("host: {address}\r\n")), "{asked}");
@@ -375,8 +393,21 @@ mod tests {
         let host = Some("app.example".into());
         let statuses = [(204, 204)].into();
         let check = HealthCheck::Http(HttpCheck { host, statuses, ..HttpCheck::get("/") });
-        assert_eq!(probe(&check, None, address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(
+            probe(&check, How::default(), address, &Place::Address, None, PATIENT).await,
+            Ok(())
+        );
         assert!(task.await.unwrap().to_ascii_lowercase().contains("host: app.example\r\n"));
+    }
+
+    #[tokio::test]
+    async fn the_preamble_comes_before_the_request() {
+        let (address, asked) = backend(b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), true).await;
+        let how = How { tls: None, preamble: b"PROXY UNKNOWN\r\n" };
+        let passed = probe(&http(), how, address, &Place::Address, None, PATIENT).await;
+        assert_eq!(passed, Ok(()));
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("PROXY UNKNOWN\r\nGET /healthz HTTP/1.1\r\n"), "{asked}");
     }
 
     #[tokio::test]
@@ -395,9 +426,9 @@ mod tests {
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
             String::from_utf8(asked).unwrap().to_ascii_lowercase()
         });
-        assert_eq!(probe(&http(), None, nobody, &place, None, PATIENT).await, Ok(()));
+        assert_eq!(probe(&http(), How::default(), nobody, &place, None, PATIENT).await, Ok(()));
         assert!(answer.await.unwrap().contains("host: localhost\r\n"));
-        let refused = probe(&HealthCheck::Tcp, None, nobody, &place, None, PATIENT).await;
+        let refused = probe(&HealthCheck::Tcp, How::default(), nobody, &place, None, PATIENT).await;
         assert_eq!(refused, Err(CheckError::Refused));
         std::fs::remove_file(&path).unwrap();
     }
@@ -427,7 +458,7 @@ mod tests {
             let answer = format!("HTTP/1.1 {status} Some\r\nContent-Length: 0\r\n\r\n");
             let (address, _task) = backend(answer.into(), true).await;
             assert_eq!(
-                probe(&check, None, address, &Place::Address, None, PATIENT).await,
+                probe(&check, How::default(), address, &Place::Address, None, PATIENT).await,
                 want,
                 "{status}"
             );
@@ -446,7 +477,7 @@ mod tests {
             let (address, task) = backend(answer.into(), false).await;
             let check = HealthCheck::Http(HttpCheck { method, ..HttpCheck::get("/up") });
             assert_eq!(
-                probe(&check, None, address, &Place::Address, None, PATIENT).await,
+                probe(&check, How::default(), address, &Place::Address, None, PATIENT).await,
                 Ok(()),
                 "{name}"
             );
@@ -475,13 +506,14 @@ mod tests {
             (long("ready", BODY_BYTES - 4), "ready", missing("ready", BODY_BYTES)),
         ] {
             let (address, _task) = backend(answer.clone().into(), true).await;
-            let result = probe(&check(text), None, address, &Place::Address, None, PATIENT).await;
+            let result =
+                probe(&check(text), How::default(), address, &Place::Address, None, PATIENT).await;
             assert_eq!(result, want, "{text} in {:.60}", answer);
         }
         let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         let (address, _task) = backend(cut.into(), true).await;
         assert_eq!(
-            probe(&check("ready"), None, address, &Place::Address, None, PATIENT).await,
+            probe(&check("ready"), How::default(), address, &Place::Address, None, PATIENT).await,
             Err(CheckError::Closed)
         );
     }
@@ -518,7 +550,10 @@ mod tests {
             let block = [b'x'; 4096];
             while stream.write_all(&block).await.is_ok() {}
         });
-        assert_eq!(probe(&http(), None, address, &Place::Address, None, PATIENT).await, Ok(()));
+        assert_eq!(
+            probe(&http(), How::default(), address, &Place::Address, None, PATIENT).await,
+            Ok(())
+        );
         writer.await.unwrap();
     }
 
@@ -527,7 +562,8 @@ mod tests {
         let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
             let (address, _task) = backend(answer.into(), false).await;
-            let result = probe(&http(), None, address, &Place::Address, None, SHORT).await;
+            let result =
+                probe(&http(), How::default(), address, &Place::Address, None, SHORT).await;
             assert_eq!(result, Err(CheckError::AnswerTimeout(SHORT)), "{answer:?}");
         }
     }
@@ -538,7 +574,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {
             let check = HealthCheck::Http(HttpCheck { host, ..HttpCheck::get(path) });
-            let result = probe(&check, None, address, &Place::Address, None, PATIENT).await;
+            let result =
+                probe(&check, How::default(), address, &Place::Address, None, PATIENT).await;
             assert!(matches!(result, Err(CheckError::Unaskable(_))), "{result:?}");
         }
     }

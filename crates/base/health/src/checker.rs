@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use super::CheckError;
-use super::check::probe;
+use super::check::{How, probe};
 use crate::named::NamedChecks;
 use crate::secure::{CertificateSeen, CheckTls};
 use crate::{ActiveHealth, Place};
@@ -121,13 +121,13 @@ impl Checker {
             let named = NamedChecks::default();
             let check = || {
                 let (health, named, place) = (&health, &named, newest.borrow().clone());
-                let tls = tls.as_ref();
+                let how = How { tls: tls.as_ref(), preamble: health.preamble };
                 async move {
                     if let Place::Host { name, resolved } = &place {
-                        return named.check(health, tls, name, resolved).await;
+                        return named.check(health, how, name, resolved).await;
                     }
                     let (port, timeout) = (health.port, health.timeout);
-                    probe(&health.check, tls, address, &place, port, timeout).await.into()
+                    probe(&health.check, how, address, &place, port, timeout).await.into()
                 }
             };
             schedule.run(backend, check, reports).await;

@@ -22,6 +22,8 @@ pub struct ActiveHealth {
     pub fall: u32,
     /// TLS of the check; `None`: it is not encrypted.
     pub tls: Option<ClientTls>,
+    /// Bytes at the start of each check, before TLS: a PROXY header without a client. Empty: none.
+    pub preamble: &'static [u8],
     /// Checks one address of each family of a host name, because packets to a VIP go to an address
     /// of their family. The check passes if one family passes, and takes as long as the slower one.
     pub every_family: bool,
@@ -37,6 +39,7 @@ impl Default for ActiveHealth {
             rise: 2,
             fall: 3,
             tls: None,
+            preamble: &[],
             every_family: false,
         }
     }

@@ -5,9 +5,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use equipoise_basics::lock;
 
-use crate::check::probe_first;
+use crate::check::{How, probe_first};
 use crate::checker::Outcome;
-use crate::secure::CheckTls;
 use crate::{ActiveHealth, CheckError, Resolved};
 
 /// The checks of one backend with a host name.
@@ -70,13 +69,13 @@ impl NamedChecks {
     pub(crate) async fn check(
         &self,
         health: &ActiveHealth,
-        tls: Option<&CheckTls>,
+        how: How<'_>,
         name: &str,
         resolved: &Resolved,
     ) -> Outcome {
         let all = resolved.addresses();
         if !health.every_family {
-            let checked = self.check_at(0, health, tls, name, all).await;
+            let checked = self.check_at(0, health, how, name, all).await;
             if let Ok(at) = checked {
                 resolved.prefer(at);
             }
@@ -85,7 +84,7 @@ impl NamedChecks {
         let (v6, v4): (Vec<_>, Vec<_>) = all.iter().copied().partition(SocketAddr::is_ipv6);
         let of_family = async |place: usize, addresses: &[SocketAddr]| match addresses {
             [] => None,
-            some => Some(self.check_at(place, health, tls, name, some).await),
+            some => Some(self.check_at(place, health, how, name, some).await),
         };
         let (v6, v4) = tokio::join!(of_family(0, &v6), of_family(1, &v4));
         outcome([v6, v4])
@@ -96,13 +95,13 @@ impl NamedChecks {
         &self,
         place: usize,
         health: &ActiveHealth,
-        tls: Option<&CheckTls>,
+        how: How<'_>,
         name: &str,
         addresses: &[SocketAddr],
     ) -> Result<SocketAddr, CheckError> {
         let order = self.stays()[place].order(addresses);
         let (port, timeout) = (health.port, health.timeout);
-        let asked = probe_first(&health.check, tls, name, order, port, timeout).await;
+        let asked = probe_first(&health.check, how, name, order, port, timeout).await;
         let stay = &mut self.stays()[place];
         match asked {
             Ok((at, Ok(()))) => {
@@ -195,14 +194,16 @@ mod tests {
         let resolved = Resolved::new(addresses);
         let timeout = Duration::from_secs(30);
         let health = ActiveHealth { every_family: true, timeout, ..ActiveHealth::default() };
-        let outcome =
-            NamedChecks::default().check(&health, None, "app.internal:80", &resolved).await;
+        let outcome = NamedChecks::default()
+            .check(&health, How::default(), "app.internal:80", &resolved)
+            .await;
         assert_eq!(outcome.result, Ok(()));
         assert!(outcome.addresses.contains(&live), "{outcome:?}");
         assert_eq!(outcome.addresses.len(), if v6.is_ok() { 2 } else { 1 }, "{outcome:?}");
         let refused = Resolved::new([dead]);
-        let outcome =
-            NamedChecks::default().check(&health, None, "app.internal:80", &refused).await;
+        let outcome = NamedChecks::default()
+            .check(&health, How::default(), "app.internal:80", &refused)
+            .await;
         assert_eq!(outcome, Outcome { result: Err(CheckError::Refused), addresses: Vec::new() });
     }
 }

@@ -80,6 +80,13 @@ impl ClientIdentity {
     }
 }
 
+/// The common name of a certificate's subject, if it has one that is text.
+pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let name = parsed.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_string)
+}
+
 /// The DNS names (in lower case), e-mail addresses and URIs of a certificate's subjectAltName,
 /// without entries that could be of another type by their text.
 pub fn alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {

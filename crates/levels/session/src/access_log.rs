@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::door::Door;
 use crate::lease::Lease;
+use crate::proxy_protocol::Extensions;
 use crate::reason::Reason;
 use crate::stats::{Counter, FrontDoorStats, Sharded};
 use crate::worker::Worker;
@@ -300,6 +301,28 @@ pub(crate) struct FlowLine<'a> {
     pub(crate) queued: Option<Duration>,
     /// `None`: in good order.
     pub(crate) reason: Option<Reason>,
+    /// Extensions of the client's PROXY header.
+    pub(crate) extensions: Option<&'a Extensions>,
+}
+
+/// Writes the extensions that a PROXY header had.
+pub(crate) fn write_extensions(line: &mut LogLine<'_>, extensions: Option<&Extensions>) {
+    let Some(all) = extensions else { return };
+    let tls = all.tls.as_ref();
+    let texts = [
+        (LogField::ProxyAuthority, all.authority.as_deref()),
+        (LogField::ProxyTlsVersion, tls.and_then(|tls| tls.version.as_deref())),
+        (LogField::ProxyTlsCipher, tls.and_then(|tls| tls.cipher.as_deref())),
+        (LogField::ProxyTlsClient, tls.and_then(|tls| tls.common_name.as_deref())),
+    ];
+    for (key, text) in texts {
+        if let Some(text) = text {
+            line.text(key, text.as_bytes());
+        }
+    }
+    if let Some(id) = &all.unique_id {
+        line.text(LogField::ProxyUniqueId, id);
+    }
 }
 
 impl FlowLine<'_> {
@@ -317,6 +340,7 @@ impl FlowLine<'_> {
             }
             write_backend(line, self.lease);
             write_reason(line, self.reason);
+            write_extensions(line, self.extensions);
         });
     }
 }

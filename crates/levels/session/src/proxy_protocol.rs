@@ -4,7 +4,9 @@
 //! haproxy's `doc/proxy-protocol.txt`, sections 2.1 (version 1, text) and 2.2 (version 2, binary).
 //! Stricter than required: ports are plain decimals, a version 2 header is at most
 //! [`HEADER_BYTES_MAX`] long with its extensions, and those have to fill their space exactly.
-//! Extensions are not interpreted. (The `ppp` crate takes `+80` for a port and CR for a blank.)
+//! (The `ppp` crate takes `+80` for a port and CR for a blank.)
+
+mod extensions;
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -19,6 +21,7 @@ use crate::deadline::Deadline;
 use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{Phase, Worker};
+pub(crate) use extensions::Extensions;
 
 /// The longest header taken; the format would allow 64 KiB of extensions.
 pub(crate) const HEADER_BYTES_MAX: usize = 4096;
@@ -43,6 +46,8 @@ pub(crate) struct Accepted {
     /// `None`: the sender speaks for itself (`LOCAL`, a health check) or does not know (`UNKNOWN`,
     /// or a family without IP addresses); the connection's own addresses hold.
     pub(crate) announced: Option<Announced>,
+    /// The known extensions of a version 2 header.
+    pub(crate) extensions: Option<Box<Extensions>>,
     /// Bytes that came behind the header, under [`HEADER_BYTES_MAX`].
     pub(crate) rest: Option<Buffer>,
 }
@@ -107,13 +112,14 @@ pub(crate) async fn accept(
     let header = header?;
     buffer.consume(header.bytes);
     let rest = (!buffer.is_empty()).then_some(buffer);
-    Ok(Accepted { announced: header.announced, rest })
+    Ok(Accepted { announced: header.announced, extensions: header.extensions, rest })
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     bytes: usize,
     announced: Option<Announced>,
+    extensions: Option<Box<Extensions>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -139,7 +145,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         return if bytes.len() < LINE_BYTES_MAX { Ok(None) } else { Err(Malformed) };
     };
     let line = std::str::from_utf8(&bytes[..end]).map_err(|_| Malformed)?;
-    let header = |announced| Ok(Some(Header { bytes: end + 2, announced }));
+    let header = |announced| Ok(Some(Header { bytes: end + 2, announced, extensions: None }));
     let mut words = line.split(' ').skip(1);
     let announced = match words.next() {
         // The rest of the line has no meaning and must be ignored.
@@ -171,36 +177,46 @@ fn port(word: &str) -> Option<u16> {
     word.parse().ok().filter(|_| canonical)
 }
 
-fn parse_binary(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+fn parse_binary(header: &[u8]) -> Result<Option<Header>, Malformed> {
     const LOCAL: u8 = 0x20;
     const PROXY: u8 = 0x21;
-    if bytes.get(12).is_some_and(|command| ![LOCAL, PROXY].contains(command)) {
+    if header.get(12).is_some_and(|command| ![LOCAL, PROXY].contains(command)) {
         return Err(Malformed);
     }
-    let Some((fixed, rest)) = bytes.split_at_checked(FIXED_BYTES) else { return Ok(None) };
+    let Some((fixed, rest)) = header.split_at_checked(FIXED_BYTES) else { return Ok(None) };
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     if FIXED_BYTES + length > HEADER_BYTES_MAX {
         return Err(Malformed);
     }
-    let Some(body) = rest.get(..length) else { return Ok(None) };
+    if rest.len() < length {
+        return Ok(None);
+    }
+    let bytes = FIXED_BYTES + length;
     // A local connection's addresses and extensions mean nothing, whatever they are.
-    let announced = if fixed[12] == LOCAL { None } else { parse_body(fixed[13], body)? };
-    Ok(Some(Header { bytes: FIXED_BYTES + length, announced }))
+    let (announced, extensions) = match fixed[12] {
+        LOCAL => (None, None),
+        _ => parse_body(fixed[13], &header[..bytes])?,
+    };
+    Ok(Some(Header { bytes, announced, extensions }))
 }
 
-fn parse_body(family: u8, body: &[u8]) -> Result<Option<Announced>, Malformed> {
+type Body = (Option<Announced>, Option<Box<Extensions>>);
+
+/// Parses what follows the fixed part of `header`.
+fn parse_body(family: u8, header: &[u8]) -> Result<Body, Malformed> {
     // High half: unspecified, IPv4, IPv6, unix; low half: unspecified, stream, datagram.
     let address_bytes = match (family >> 4, family & 0xf) {
-        (0, 0..=2) => return Ok(None),
+        (0, 0..=2) => return Ok((None, None)),
         (1, 0..=2) => 12,
         (2, 0..=2) => 36,
         (3, 0..=2) => 216,
         _ => return Err(Malformed),
     };
-    let (addresses, extensions) = body.split_at_checked(address_bytes).ok_or(Malformed)?;
-    check_extensions(extensions)?;
+    let behind = FIXED_BYTES + address_bytes;
+    let addresses = header.get(FIXED_BYTES..behind).ok_or(Malformed)?;
+    let extensions = extensions::parse(header, behind)?;
     let port = |at: usize| u16::from_be_bytes([addresses[at], addresses[at + 1]]);
-    Ok(match family {
+    let announced = match family {
         0x11 => {
             let ip = |at| <[u8; 4]>::try_from(&addresses[at..at + 4]).expect("4 bytes");
             Some(Announced {
@@ -218,37 +234,29 @@ fn parse_body(family: u8, body: &[u8]) -> Result<Option<Announced>, Malformed> {
         // A unix socket or datagrams relayed over a stream: no client address that means anything
         // here.
         _ => None,
-    })
+    };
+    Ok((announced, extensions))
 }
 
-fn check_extensions(mut rest: &[u8]) -> Result<(), Malformed> {
-    while !rest.is_empty() {
-        let length = match rest {
-            [_, high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
-            _ => return Err(Malformed),
-        };
-        rest = rest.get(3 + length..).ok_or(Malformed)?;
-    }
-    Ok(())
-}
-
-/// Puts a header for the connection behind what `buffer` holds, which leaves room for 107 bytes.
-/// Ends of different families are announced as unknown.
-pub(crate) fn write(version: ProxyProtocol, ends: Announced, buffer: &mut Buffer) {
-    let mut header = [0u8; LINE_BYTES_MAX];
-    let room = header.len();
-    let mut rest = &mut header[..];
+/// A header for the connection. Ends of different families are announced as unknown, without
+/// extensions.
+pub(crate) fn write(
+    version: ProxyProtocol,
+    ends: Announced,
+    extensions: &Extensions,
+    buffer: &mut Buffer,
+) {
+    let mut header = Vec::with_capacity(LINE_BYTES_MAX);
     match version {
-        ProxyProtocol::V1 => write_line(&mut rest, ends),
-        ProxyProtocol::V2 => write_binary(&mut rest, ends),
+        ProxyProtocol::V1 => write_line(&mut header, ends).expect("a vector has room"),
+        ProxyProtocol::V2 => write_binary(&mut header, ends, extensions),
     }
-    .expect("the longest header fits");
-    let length = room - rest.len();
-    buffer.space()[..length].copy_from_slice(&header[..length]);
-    buffer.filled(length);
+    // The longest extensions have under 2 KiB, and a buffer has 16.
+    buffer.space()[..header.len()].copy_from_slice(&header);
+    buffer.filled(header.len());
 }
 
-fn write_line(to: &mut &mut [u8], ends: Announced) -> std::io::Result<()> {
+fn write_line(to: &mut Vec<u8>, ends: Announced) -> std::io::Result<()> {
     let (source, destination) = (ends.source, ends.destination);
     let protocol = match (source, destination) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) => "TCP4",
@@ -259,23 +267,26 @@ fn write_line(to: &mut &mut [u8], ends: Announced) -> std::io::Result<()> {
     write!(to, "PROXY {protocol} {from} {to_ip} {} {}\r\n", source.port(), destination.port())
 }
 
-fn write_binary(to: &mut &mut [u8], ends: Announced) -> std::io::Result<()> {
-    to.write_all(&SIGNATURE)?;
+fn write_binary(to: &mut Vec<u8>, ends: Announced, extensions: &Extensions) {
+    to.extend(SIGNATURE);
     match (ends.source.ip(), ends.destination.ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            to.write_all(&[0x21, 0x11, 0, 12])?;
-            to.write_all(&source.octets())?;
-            to.write_all(&destination.octets())?;
+            to.extend([0x21, 0x11, 0, 0]);
+            to.extend(source.octets());
+            to.extend(destination.octets());
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            to.write_all(&[0x21, 0x21, 0, 36])?;
-            to.write_all(&source.octets())?;
-            to.write_all(&destination.octets())?;
+            to.extend([0x21, 0x21, 0, 0]);
+            to.extend(source.octets());
+            to.extend(destination.octets());
         }
-        _ => return to.write_all(&[0x21, 0x00, 0, 0]),
+        _ => return to.extend([0x21, 0x00, 0, 0]),
     }
-    to.write_all(&ends.source.port().to_be_bytes())?;
-    to.write_all(&ends.destination.port().to_be_bytes())
+    to.extend(ends.source.port().to_be_bytes());
+    to.extend(ends.destination.port().to_be_bytes());
+    extensions::write(extensions, to);
+    let length = (to.len() - FIXED_BYTES) as u16;
+    to[14..16].copy_from_slice(&length.to_be_bytes());
 }
 
 #[cfg(test)]

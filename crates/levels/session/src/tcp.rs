@@ -21,7 +21,7 @@ use crate::handshake::{self, Refused};
 use crate::lease::Lease;
 use crate::limiter::Entered;
 use crate::linger::linger;
-use crate::proxy_protocol::{self, Announced};
+use crate::proxy_protocol::{self, Announced, Extensions};
 use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
 use crate::relay::{End, relay};
@@ -43,6 +43,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
         deadline,
         peer,
         announced: None,
+        extensions: None,
         server_name: None,
         since,
         queued,
@@ -57,6 +58,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, client: Socket, pe
             bytes_out: end.received,
             queued: connection.queued.get(),
             reason: end.reason,
+            extensions: connection.extensions.as_deref(),
         };
         line.write(&connection.worker, &connection.door, "connection");
     }
@@ -69,6 +71,7 @@ struct Connection {
     deadline: Deadline,
     peer: SocketAddr,
     announced: Option<Announced>,
+    extensions: Option<Box<Extensions>>,
     /// That the client asks for, where it chooses the pool.
     server_name: Option<Box<str>>,
     /// When it was accepted.
@@ -128,7 +131,7 @@ impl Connection {
         let within = view.config.timeouts.header;
         let deadline = &self.deadline;
         let accepted = proxy_protocol::accept(&self.worker, &self.client, deadline, within).await?;
-        self.announced = accepted.announced;
+        (self.announced, self.extensions) = (accepted.announced, accepted.extensions);
         Ok(accepted.rest)
     }
 
@@ -256,7 +259,9 @@ impl Connection {
     fn proxy_header(&self, lease: &Lease) -> Option<Buffer> {
         let version = lease.pool().options.send_proxy?;
         let mut header = self.worker.buffers.take();
-        proxy_protocol::write(version, self.ends(), &mut header);
+        let (received, name) = (self.extensions.as_deref(), self.server_name.as_deref());
+        let extensions = Extensions::of(received, &self.client, name);
+        proxy_protocol::write(version, self.ends(), &extensions, &mut header);
         Some(header)
     }
 

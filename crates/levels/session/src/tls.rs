@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use equipoise_tls::NotThePeer;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, Connection, HandshakeKind, IoState,
-    ServerConfig, ServerConnection,
+    AlertDescription, CipherSuite, ClientConfig, ClientConnection, Connection, HandshakeKind,
+    IoState, ProtocolVersion, ServerConfig, ServerConnection,
 };
 use tokio::io::unix::AsyncFd;
 
@@ -93,6 +93,21 @@ impl Tls {
     /// Whether HTTP/2 was chosen by ALPN; `None`: the client did not use ALPN.
     pub(crate) fn chose_http2(&self) -> Option<bool> {
         self.connection.alpn_protocol().map(|chosen| chosen == b"h2")
+    }
+
+    /// The application protocol that was chosen by ALPN.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
+    /// The version of TLS.
+    pub(crate) fn version(&self) -> Option<ProtocolVersion> {
+        self.connection.protocol_version()
+    }
+
+    /// The cipher suite.
+    pub(crate) fn cipher(&self) -> Option<CipherSuite> {
+        self.connection.negotiated_cipher_suite().map(|suite| suite.suite())
     }
 
     /// Bytes that went over the wire, ever.

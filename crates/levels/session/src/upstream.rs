@@ -186,6 +186,21 @@ impl Session {
         }
     }
 
+    /// Whether it may carry another request to this backend, encrypted by `tls` or not at all. One
+    /// that has become readable was closed by the backend, or sent unsolicited bytes.
+    pub(crate) fn is_reusable(&self, backend: &BackendView, tls: Option<&UpstreamTls>) -> bool {
+        self.backend == backend.id
+            && self.is_good_for(tls)
+            && self.reaches(backend)
+            && self.socket.is_silent()
+    }
+
+    /// Counts a further request on it.
+    pub(crate) fn count_reuse(&mut self) {
+        self.reused = true;
+        self.stats().sessions_reused.add(1);
+    }
+
     /// Whether nothing can have reached the application: the backend's kernel has acknowledged
     /// nothing beyond the first `before` bytes that went over the wire, or the backend says that it
     /// did nothing with the stream.
@@ -285,8 +300,7 @@ impl IdleSessions {
             return None;
         }
         while let Some((_, session)) = sessions.pop_back() {
-            // One that has become readable was closed by the backend, or says something unasked.
-            if session.is_good_for(tls) && session.reaches(backend) && session.socket.is_silent() {
+            if session.is_reusable(backend, tls) {
                 session.stats().sessions_reused.add(1);
                 return Some(session);
             }

@@ -338,6 +338,7 @@ fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_doe
         rise: 1,
         fall: 2,
         tls: None,
+        preamble: &[],
         every_family: false,
     });
     let giver = plan.start();

@@ -19,6 +19,7 @@ fn checks(port: u16) -> Option<ActiveHealth> {
         timeout: Duration::from_secs(10),
         rise: 1,
         fall: 1,
+        preamble: &[],
         every_family: false,
         tls: None,
     })

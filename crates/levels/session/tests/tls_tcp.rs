@@ -7,7 +7,7 @@ mod common_tls;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common_net::{PATIENCE, Rig, backend, is_reset, until};
@@ -15,6 +15,12 @@ use common_tls::{NAME, Site, finish, rest};
 use equipoise_session::Reason;
 use equipoise_session::config::{Protocol, ProxyProtocol, TrustedSources};
 use equipoise_testkit::Pattern;
+use equipoise_tls::{Clients, Protocols, TlsOptions, Trust};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 fn rig(site: &Site, backend: SocketAddr) -> Rig {
     Rig::start(Protocol::Tcp, &[backend], |wishes| wishes.door.tls = site.tcp())
@@ -187,4 +193,64 @@ fn proxy_headers_go_in_before_the_handshake_and_out_before_the_bytes() {
     let mut read = vec![0; header.len() + 5];
     behind.read_exact(&mut read).unwrap();
     assert_eq!(read, [&header[..], b"bytes"].concat());
+}
+
+/// A client configuration with a certificate of `alice`, and the PEM that signs for it.
+fn alice(site: &Site) -> (String, ClientConfig) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "alice");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params.clone(), key).unwrap();
+    let key = KeyPair::generate().unwrap();
+    params.is_ca = IsCa::NoCa;
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let Trust::Authorities(roots) = site.trust() else { panic!("it has authorities") };
+    let mut store = RootCertStore::empty();
+    roots.into_iter().for_each(|root| store.add(root).unwrap());
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(store);
+    let config = config.with_client_auth_cert(vec![certificate.der().clone()], key).unwrap();
+    (authority.pem(), config)
+}
+
+#[test]
+fn a_header_of_version_2_has_the_facts_of_the_tls_that_ended_here() {
+    let site = Site::new();
+    let (authority, mut config) = alice(&site);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    for with_certificate in [true, false] {
+        let (address, accepted) = handed_over();
+        let clients = with_certificate.then(|| Clients::from_pem(&authority, true).unwrap());
+        let rig = Rig::start(Protocol::Tcp, &[address], |wishes| {
+            let protocols = Protocols::Http1;
+            wishes.door.tls = site.tls(TlsOptions { clients, protocols, ..TlsOptions::default() });
+            wishes.options.send_proxy = Some(ProxyProtocol::V2);
+        });
+        let name = ServerName::try_from(NAME).unwrap();
+        let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
+        let stream = TcpStream::connect(rig.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut tls = StreamOwned::new(client, stream);
+        tls.write_all(b"payload").unwrap();
+        let mut server = accepted.recv_timeout(PATIENCE).unwrap();
+        let mut fixed = [0; 16 + 12];
+        server.read_exact(&mut fixed).unwrap();
+        let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]])) - 12;
+        let mut rest = vec![0; length + 7];
+        server.read_exact(&mut rest).unwrap();
+        assert!(rest.ends_with(b"payload"));
+        let tlv = |kind: u8, value: &[u8]| {
+            [&[kind][..], &(value.len() as u16).to_be_bytes(), value].concat()
+        };
+        let mut facts = if with_certificate { vec![7, 0, 0, 0, 0] } else { vec![1, 0, 0, 0, 1] };
+        facts.extend(tlv(0x21, b"TLSv1.3"));
+        if with_certificate {
+            facts.extend(tlv(0x22, b"alice"));
+        }
+        facts.extend(tlv(0x23, b"TLS_AES_256_GCM_SHA384"));
+        let all = [tlv(1, b"http/1.1"), tlv(2, NAME.as_bytes()), tlv(0x20, &facts)].concat();
+        assert_eq!(rest[..length], all, "{}", String::from_utf8_lossy(&rest));
+    }
 }

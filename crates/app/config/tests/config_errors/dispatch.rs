@@ -69,6 +69,15 @@ fn a_node_is_served_without_complaint() {
     }
 }
 
+#[test]
+fn peers_have_no_header_of_one_client() {
+    let text = node(&format!("secret = '/good'\n{PEERS}"));
+    let found = said(&text.replace("name = 'app',", "name = 'app', send-proxy = 'v1',"));
+    let expected = "f:1:38: pool.app.send-proxy: a [[dispatch]] front door uses this pool, and a peer's connection carries \
+                    requests of many clients; accepted: no `send-proxy`";
+    assert!(found.starts_with(expected), "{found}");
+}
+
 const TLS: &str = "tls = { certificate = '/pem/a', key = '/pem/a.key', authority = '/pem/ca' }";
 
 #[test]

@@ -144,9 +144,18 @@ fn options_without_effect_are_warnings() {
             tcp,
             "f:8:12: warning: pool.p.upstream: has no effect: no front door of this pool speaks HTTP",
         ),
+        (in_pool("send-proxy = 'v2'"), ""),
+        (
+            in_pool("send-proxy = 'v2'\nupstream = 'multiplexed'"),
+            "f:8:14: pool.p.send-proxy: the header names one client, and clients share sessions by `upstream`; accepted: `upstream = \"exclusive\"`, or no `send-proxy`: http front doors send the client's address in headers",
+        ),
+        (
+            in_pool("send-proxy = 'v1'\nupstream = 'http2'"),
+            "f:8:14: pool.p.send-proxy: the header names one client, and clients share sessions by `upstream`; accepted: `upstream = \"exclusive\"`, or no `send-proxy`: http front doors send the client's address in headers",
+        ),
         (
             udp,
-            "f:8:14: warning: pool.p.send-proxy: has no effect: no front door of this pool is tcp",
+            "f:8:14: warning: pool.p.send-proxy: has no effect: no front door of this pool is tcp or http",
         ),
         (
             in_session("protocol = 'tcp'\nbody-max = '1MB'"),

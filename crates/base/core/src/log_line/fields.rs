@@ -56,6 +56,11 @@ fields! {
     RequestId "request_id",
     TraceId "trace_id",
     Reason "reason",
+    ProxyAuthority "proxy_authority",
+    ProxyTlsVersion "proxy_tls_version",
+    ProxyTlsCipher "proxy_tls_cipher",
+    ProxyTlsClient "proxy_tls_client",
+    ProxyUniqueId "proxy_unique_id",
 }
 
 impl LogField {

@@ -119,8 +119,7 @@ impl ClientConnection {
         if let Attempt::Failed(Failure { reason: Reason::NoRoom, .. }) = &attempt
             && upstream.reusable
         {
-            let most = upstream.lease.pool().options.idle_sessions_max;
-            self.worker.idle.give(upstream.session, most, Instant::now());
+            self.keep_session(upstream.lease, upstream.session, Instant::now());
             return attempt;
         }
         attempt.with(upstream)

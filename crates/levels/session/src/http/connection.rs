@@ -1,5 +1,6 @@
 //! A client's connection: one request after the other.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,6 +13,7 @@ use super::answer::{Form, OwnAnswer, ToPeer, write_answer};
 use super::head::HeadScanner;
 use super::logged::Logged;
 use super::mux::Ticket;
+use super::proxied::ProxyFacts;
 use super::request::{Origin, RequestHead, read_request};
 use super::routed::Routed;
 use super::routing::edits;
@@ -24,6 +26,7 @@ use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
 use crate::stats::count_status;
 use crate::tls::FIRST_BYTE;
+use crate::upstream::Session;
 use crate::worker::{ClientHashes, Phase, Worker};
 
 /// The fate of a connection after an exchange.
@@ -65,6 +68,13 @@ pub(crate) struct ClientConnection {
     pub(super) routed: Option<Routed>,
     /// It is a stream of an HTTP/2 connection.
     pub(super) is_http2: bool,
+    /// Content of the PROXY header that the connection began with.
+    pub(super) proxy: Option<Rc<ProxyFacts>>,
+    /// The connection of which this is a stream.
+    pub(super) under: Option<Rc<Socket>>,
+    /// A session to a backend that began with this client's PROXY header, and since when it has
+    /// been idle.
+    pub(super) kept: Cell<Option<(Instant, Box<Session>)>>,
 }
 
 enum Next {
@@ -102,6 +112,9 @@ impl ClientConnection {
             identity: None,
             routed: None,
             is_http2: false,
+            proxy: None,
+            under: None,
+            kept: Cell::default(),
         }
     }
 

@@ -150,15 +150,16 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
     ) -> Option<Box<Session>> {
         let tls = second.pool().options.tls.as_ref();
-        if let Some(session) = self.worker.idle.take(second.backend(), tls) {
+        if let Some(session) = self.take_session(second) {
             return Some(session);
         }
+        let header = self.proxy_header(second);
         let worker = Rc::clone(&self.worker);
         let mut connect = pin!(async {
             if second.pool().options.upstream == config::Upstream::Http2 {
                 return worker.http2.open(&worker, second).await;
             }
-            let opened = Session::open(second.backend(), tls, None, &worker, || ()).await;
+            let opened = Session::open(second.backend(), tls, header, &worker, || ()).await;
             opened.map_err(|error| connect_failure(&error))
         });
         poll_fn(|cx| {

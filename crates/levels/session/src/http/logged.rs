@@ -11,9 +11,10 @@ use equipoise_core::{Combined, LogField, LogLine};
 use super::connection::ClientConnection;
 use super::request::{Marker, RequestHead};
 use super::traced::{Ended, Trace};
-use crate::access_log::{self, write_reason};
+use crate::access_log::{self, write_extensions, write_reason};
 use crate::door::Door;
 use crate::lease::Lease;
+use crate::proxy_protocol::Extensions;
 use crate::reason::Reason;
 use crate::worker::Worker;
 
@@ -193,6 +194,7 @@ impl Logged {
         let trace_id = self.trace.as_ref().map(|trace| trace.shown_id());
         line.optional(LogField::TraceId, trace_id.as_deref());
         write_reason(line, self.reason);
+        write_extensions(line, end.extensions);
     }
 
     fn combined<'a>(&'a self, end: &End<'_>) -> Combined<'a> {
@@ -227,6 +229,8 @@ struct End<'a> {
     took: Duration,
     bytes_in: u64,
     bytes_out: u64,
+    /// Extensions of the client's PROXY header.
+    extensions: Option<&'a Extensions>,
 }
 
 /// Logs a connection that was refused before a request was read.
@@ -245,6 +249,7 @@ pub(super) fn log_unread(worker: &Worker, door: &Door, client: SocketAddr, reaso
             took,
             bytes_in: 0,
             bytes_out: 0,
+            extensions: None,
         };
         access_log::write(worker, door, "request", |line| logged.write(line, &end));
     }
@@ -324,6 +329,7 @@ impl ClientConnection {
             took: ended.saturating_duration_since(logged.begun),
             bytes_in: self.consumed().saturating_sub(logged.received_before),
             bytes_out: self.client.sent().saturating_sub(logged.sent_before),
+            extensions: self.proxy.as_ref().and_then(|proxy| proxy.extensions.as_deref()),
         };
         if logged.has_line {
             access_log::write(&self.worker, &self.door, "request", |line| logged.write(line, &end));

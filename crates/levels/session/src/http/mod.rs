@@ -27,6 +27,7 @@ mod mux;
 mod open;
 mod origin;
 mod peer;
+mod proxied;
 mod pump;
 mod redirect;
 mod request;
@@ -57,6 +58,7 @@ use http2::downstream::{self, Spoken};
 pub(crate) use http2::upstream::Http2Sessions;
 pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
+use proxied::ProxyFacts;
 pub(crate) use routed::Routed;
 pub(crate) use why::explain;
 
@@ -70,9 +72,15 @@ pub(crate) async fn serve(
     let _task = worker.task();
     let _open = door.enter();
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
-    let (peer, input) =
+    let (peer, input, proxy) =
         match Box::pin(client_behind_proxy(&worker, &door, &client, peer, &deadline)).await {
-            Ok(accepted) => (accepted.announced.map_or(peer, |ends| ends.source), accepted.rest),
+            Ok(Accepted { announced, extensions, rest }) => {
+                let peer = announced.map_or(peer, |ends| ends.source);
+                let destination = announced.map(|ends| ends.destination);
+                let has_facts = announced.is_some() || extensions.is_some();
+                let proxy = has_facts.then(|| Rc::new(ProxyFacts { destination, extensions }));
+                (peer, rest, proxy)
+            }
             Err(reason) => {
                 door.dropped(reason);
                 logged::log_unread(&worker, &door, peer, reason);
@@ -110,7 +118,7 @@ pub(crate) async fn serve(
     let hashes = ClientHashes::new(peer, door.view().config.listen);
     let mut connection =
         ClientConnection::new(worker, door, client, peer, hashes, Rc::new(deadline));
-    (connection.input, connection.identity) = (input, identity);
+    (connection.input, connection.identity, connection.proxy) = (input, identity, proxy);
     if let Some(reason) = refused {
         return Box::pin(connection.refuse_client(reason)).await;
     }
@@ -146,7 +154,7 @@ async fn client_behind_proxy(
 ) -> Result<Accepted, Reason> {
     let view = door.view();
     if !view.config.accept_proxy {
-        return Ok(Accepted { announced: None, rest: None });
+        return Ok(Accepted { announced: None, extensions: None, rest: None });
     }
     if !view.config.trusted.contains(sender.ip()) {
         return Err(Reason::ProxyUntrusted);

@@ -29,8 +29,7 @@ impl ClientConnection {
             return self.stream(lease, tries).await;
         }
         if tries.sessions == Sessions::Any
-            && let tls = lease.pool().options.tls.as_ref()
-            && let Some(session) = self.worker.idle.take(lease.backend(), tls)
+            && let Some(session) = self.take_session(lease)
         {
             return Ok((session, tries.begun));
         }
@@ -76,8 +75,9 @@ impl ClientConnection {
     async fn open_session(&mut self, lease: &Lease) -> Result<Box<Session>, Reason> {
         self.arm(Instant::now(), lease.pool().options.connect_timeout);
         let tls = lease.pool().options.tls.as_ref();
+        let (backend, header) = (lease.backend(), self.proxy_header(lease));
         let connected = || self.arm(Instant::now(), HANDSHAKE);
-        let mut connect = pin!(Session::open(lease.backend(), tls, None, &self.worker, connected));
+        let mut connect = pin!(Session::open(backend, tls, header, &self.worker, connected));
         poll_fn(|cx| match connect.as_mut().poll(cx) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ok(Box::new(session))),
             Poll::Ready(Err(error)) => {

@@ -211,7 +211,7 @@ impl ClientConnection {
         if let Some(session) = answered.session
             && !lease.backend().live.is_multiplexing_lost()
         {
-            self.worker.idle.give(session, lease.pool().options.idle_sessions_max, now);
+            self.keep_session(lease, session, now);
         }
         match answered.failed {
             Some(reason) => self.worker.backend_failed(lease, reason),

@@ -479,6 +479,7 @@ fn log(worker: &Worker, door: &Door, client: &Client, end: Option<Reason>) {
         bytes_out: client.bytes_out,
         queued: None,
         reason: end,
+        extensions: None,
     };
     line.write(worker, door, "udp_client");
 }

@@ -35,7 +35,9 @@ use super::{SEND_BYTES_MAX, STREAM_WINDOW};
 use crate::door::Door;
 use crate::http::connection::ClientConnection;
 use crate::http::logged::log_unread;
+use crate::http::proxied::ProxyFacts;
 use crate::reason::Reason;
+use crate::socket::Socket;
 use crate::worker::{ClientHashes, Phase, Worker};
 pub(in crate::http) use preface::{Spoken, spoken};
 pub(crate) use tasks::StreamTasks;
@@ -59,6 +61,9 @@ struct Shared {
     hashes: ClientHashes,
     /// Header lines about the client's certificate.
     identity: Option<Rc<[u8]>>,
+    /// Content of the PROXY header of the connection.
+    proxy: Option<Rc<ProxyFacts>>,
+    socket: Rc<Socket>,
     /// Requests that are served.
     open: Cell<usize>,
     /// Requests that the client reset, less those that ended.
@@ -129,6 +134,8 @@ pub(in crate::http) async fn serve(mut client: ClientConnection) {
                 peer: client.peer,
                 hashes: client.hashes,
                 identity: client.identity.take(),
+                proxy: client.proxy.take(),
+                socket: Rc::clone(&client.client),
                 open: Cell::new(0),
                 resets: Cell::new(0),
                 waker: RefCell::default(),

@@ -126,6 +126,8 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
     let client = ClientConnection {
         is_http2: true,
         identity: shared.identity.clone(),
+        proxy: shared.proxy.clone(),
+        under: Some(Rc::clone(&shared.socket)),
         ..ClientConnection::new(
             shared.worker.clone(),
             door.clone(),
