@@ -26,7 +26,7 @@ impl Rig {
     /// Starts the process. `session`: options of the front door; `pool`: of its pool.
     fn start(&self, tracing: &str, session: &str, pool: &str) -> Process {
         let config = format!(
-            "[instance]\nname = \"edge-1\"\n[api]\nsocket = {:?}\nlisten = \"{}\"\n{tracing}\n\
+            "[instance]\nname = \"edge-1\"\nthreads = 1\n[api]\nsocket = {:?}\nlisten = \"{}\"\n{tracing}\n\
              [[session]]\nname = \"door\"\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n{session}\n\
              [[pool]]\nname = \"web\"\nscheduler = \"round-robin\"\n{pool}\n",
             self.folder.path("api.sock"),
