@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context;
 use equipoise_api::events::{self, EventJournal};
 use equipoise_config::{AccessLog, LogFormat, LogLevel};
-use equipoise_core::LineFormat;
 use equipoise_session::LogOutput;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
