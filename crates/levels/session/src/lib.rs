@@ -10,6 +10,7 @@ mod backend_tls;
 mod buffer;
 mod challenge;
 mod client_hello;
+mod client_limit;
 pub mod config;
 mod deadline;
 mod descriptors;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use equipoise_limits::{self as limits, KeyedRate, OpenCounts, Rate};
 
 use crate::affinity::fields;
-use crate::config::{ClientLimit, LimitBy};
+use crate::client_limit::{ClientLimit, LimitBy};
 use crate::reason::Reason;
 
 /// The limits of a front door or route, with their counts; all threads share it.

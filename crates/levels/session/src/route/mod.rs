@@ -11,7 +11,7 @@ mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::ClientLimit;
+use crate::client_limit::ClientLimit;
 use crate::reason::Reason;
 
 pub use equipoise_routes::{
