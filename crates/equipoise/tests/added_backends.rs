@@ -35,6 +35,13 @@ impl Instance {
         assert_eq!(status, 200, "{answer}");
     }
 
+    fn restart(&mut self) {
+        self.process.signal(libc::SIGTERM);
+        assert!(self.process.ended().success(), "{}", self.process.printed());
+        self.process = Process::start(&["run", text(&self.folder.path("equipoise.toml"))]);
+        self.process.wait_for_text(" ready ");
+    }
+
     /// Runs a command over the unix socket. Returns whether it succeeded, and its output.
     fn command(&self, args: &[&str]) -> (bool, String) {
         let args = [args, &["--api", text(&self.socket)]].concat();
@@ -79,11 +86,13 @@ impl Drop for Instance {
 
 fn write(folder: &Folder, door: &ReservedPort, api: &ReservedPort, pool: &str) -> PathBuf {
     let config = format!(
-        "[api]\nsocket = \"{}\"\nlisten = \"{}\"\n[instance]\nname = \"under-test\"\nthreads = 1\n\
+        "[api]\nsocket = \"{}\"\nlisten = \"{}\"\n[controller]\nstate = \"{}\"\n\
+         [instance]\nname = \"under-test\"\nthreads = 1\n\
          [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n\
          [[pool]]\nname = \"web\"\nscheduler = \"round-robin\"\n{pool}\n",
         folder.path("api.sock").display(),
         api.address(),
+        folder.path("state").display(),
         door.address(),
     );
     folder.write("equipoise.toml", &config)
@@ -210,6 +219,44 @@ fn an_added_backend_stays_over_reloads_and_upgrades_until_the_file_names_it() {
     instance.reload(&listed(&[("a", a)]));
     assert_eq!(instance.answering(), ["a"]);
     assert_eq!(instance.backend("c")["added"], "added", "the file never named it");
+}
+
+#[test]
+fn a_kept_backend_is_there_after_a_restart_until_it_is_removed() {
+    let (a, b, c) = (HttpBackend::named("a"), HttpBackend::named("b"), HttpBackend::named("c"));
+    let mut instance = Instance::start("added-kept", &listed(&[("a", &a)]));
+    let (at_b, at_c) = (b.address().to_string(), c.address().to_string());
+    let add = |instance: &Instance, name: &str, address: &str, more: &[&str]| {
+        let args = [&["backend", "add", name, "--address", address], more].concat();
+        let (worked, said) = instance.command(&args);
+        assert!(worked, "{said}");
+    };
+    add(&instance, "web/b", &at_b, &["--keep"]);
+    add(&instance, "web/c", &at_c, &[]);
+    assert_eq!(instance.answering(), ["a", "b", "c"]);
+    instance.restart();
+    assert_eq!(instance.answering(), ["a", "b"]);
+    assert_eq!(instance.backend("b")["added"], "added");
+    assert!(instance.command(&["backend", "remove", "web/b", "--now"]).0);
+    instance.restart();
+    assert_eq!(instance.answering(), ["a"]);
+
+    // A file that cannot be used is reported, and prevents nothing.
+    add(&instance, "web/b", &at_b, &["--keep"]);
+    std::fs::write(instance.folder.path("state/under-test/added.json"), "[{").unwrap();
+    instance.restart();
+    instance.process.wait_for_text("added.json with the added backends cannot be used");
+    assert_eq!(instance.answering(), ["a"]);
+    // A folder that cannot be written refuses what is to be kept, and nothing else.
+    let state = instance.folder.path("state/under-test");
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::write(&state, "").unwrap();
+    let (worked, said) =
+        instance.command(&["backend", "add", "web/b", "--address", &at_b, "--keep"]);
+    assert!(!worked && said.contains("cannot keep it over a restart"), "{said}");
+    assert_eq!(instance.answering(), ["a"]);
+    add(&instance, "web/c", &at_c, &[]);
+    assert_eq!(instance.answering(), ["a", "c"]);
 }
 
 #[test]

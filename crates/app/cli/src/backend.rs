@@ -47,6 +47,9 @@ struct AddArgs {
     /// Its concurrency limit; without it, the pool's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=CONCURRENCY_MAX))]
     concurrency: Option<u32>,
+    /// Have it after a restart, too
+    #[arg(long)]
+    keep: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -84,8 +87,8 @@ struct RemoveArgs {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let changed = match args.command {
-        Command::Add(AddArgs { backend, address, weight, backup, concurrency, api }) => {
-            let wish = AddBackend { address, weight, backup, concurrency };
+        Command::Add(AddArgs { backend, address, weight, backup, concurrency, keep, api }) => {
+            let wish = AddBackend { address, weight, backup, concurrency, keep };
             api.client().await?.add_backend(&backend.pool, &backend.backend, &wish).await?
         }
         Command::Set(SetArgs { backend, weight, concurrency, api }) => {

@@ -122,6 +122,11 @@ impl Config {
     pub fn is_empty(&self) -> bool {
         *self == Config::default()
     }
+
+    /// The folder of this instance's files that outlive the process.
+    pub fn state_folder(&self) -> PathBuf {
+        equipoise_store::place::folder(self.planning.state.as_deref(), &self.instance.name)
+    }
 }
 
 /// The process itself: `[instance]`.

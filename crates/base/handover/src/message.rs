@@ -102,6 +102,9 @@ pub struct AddedBackend {
     pub backup: bool,
     /// Its concurrency limit; `None`: the pool's.
     pub concurrency: Option<u32>,
+    /// It outlives the process.
+    #[serde(default)]
+    pub keep: bool,
     /// It is removed as soon as it has no work.
     pub is_leaving: bool,
 }

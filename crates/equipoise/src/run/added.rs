@@ -1,12 +1,15 @@
 //! Backends that operators added to pools through the API.
 
+use std::io;
 use std::num::NonZeroU32;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use equipoise_api::OperateError;
 use equipoise_api::wire;
 use equipoise_api::wire::backends::AddBackend;
-use equipoise_basics::lock;
+use equipoise_basics::{files, lock};
 use equipoise_config::Config;
 use equipoise_core::Weight;
 use equipoise_discovery::HostPort;
@@ -18,27 +21,71 @@ use crate::run::discovered::place;
 /// Largest number of added backends of a process.
 const ADDED_MAX: usize = 1000;
 
+/// Largest size of the file with those that outlive the process, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
 /// The added backends. They last until they are removed, until the file names them, and until the
-/// end of the process; an upgrade passes them on.
-#[derive(Debug, Default)]
-pub(crate) struct Added(Mutex<Vec<AddedBackend>>);
+/// end of the process, unless they are kept; an upgrade passes all on.
+#[derive(Debug)]
+pub(crate) struct Added {
+    all: Mutex<Vec<AddedBackend>>,
+    /// Has those that outlive the process.
+    file: PathBuf,
+}
 
 impl Added {
+    /// Those that an earlier process kept. A file that cannot be used is reported.
+    pub(crate) fn kept(config: &Config) -> Added {
+        let file = file(config);
+        let read = files::read(&file, FILE_BYTES_MAX);
+        let kept = read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        let kept = kept.unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                let file = file.display();
+                tracing::warn!(
+                    "{file} with the added backends cannot be used: {error}; add them again"
+                );
+            }
+            Vec::new()
+        });
+        Added::inherited(kept, config)
+    }
+
     /// Those of a predecessor, without those that this configuration has no place for.
     pub(crate) fn inherited(added: Vec<AddedBackend>, config: &Config) -> Added {
-        let added = Added(Mutex::new(added));
+        let added = Added { all: Mutex::new(added), file: file(config) };
         added.follow(config);
         added
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.all).is_empty()
+    }
+
+    /// Writes the backends that outlive the process. Blocks for the disk.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn save(&self) -> io::Result<()> {
+        let all = lock(&self.all);
+        let kept: Vec<_> = all.iter().filter(|it| it.keep && !it.is_leaving).collect();
+        if kept.is_empty() && !self.file.exists() {
+            return Ok(());
+        }
+        if let Some(folder) = self.file.parent() {
+            std::fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
+        }
+        files::replace(&self.file, &serde_json::to_vec(&kept)?, 0o600)
+    }
+
     /// All, for a successor.
     pub(crate) fn all(&self) -> Vec<AddedBackend> {
-        lock(&self.0).clone()
+        lock(&self.all).clone()
     }
 
     /// `config` with the added backends. A backend of the file has precedence.
     pub(crate) fn join(&self, mut config: SessionConfig) -> SessionConfig {
-        for added in &*lock(&self.0) {
+        for added in &*lock(&self.all) {
             let Some(backend) = backend(added) else { continue };
             let mut pools = config.pools.iter_mut();
             if let Some(pool) = pools.find(|pool| *pool.name == *added.pool)
@@ -53,7 +100,7 @@ impl Added {
     /// Forgets the backends that this configuration names, and those of pools that are gone or get
     /// their backends otherwise.
     pub(crate) fn follow(&self, config: &Config) {
-        lock(&self.0).retain(|added| {
+        lock(&self.all).retain(|added| {
             let pool = config.session.pools.iter().find(|pool| *pool.name == *added.pool);
             let has_place = |pool: &PoolConfig| {
                 backend(added).is_some_and(|backend| !names(pool, &backend))
@@ -65,7 +112,7 @@ impl Added {
 
     /// Adds a backend, in the place of the one with its name. Returns the one that was replaced.
     pub(crate) fn put(&self, new: AddedBackend) -> Result<Option<AddedBackend>, OperateError> {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         let is_same = |it: &&mut AddedBackend| it.pool == new.pool && it.name == new.name;
         if let Some(there) = all.iter_mut().find(is_same) {
             return Ok(Some(std::mem::replace(there, new)));
@@ -81,13 +128,13 @@ impl Added {
 
     /// Forgets a backend.
     pub(crate) fn take(&self, pool: &str, name: &str) {
-        lock(&self.0).retain(|it| it.pool != pool || it.name != name);
+        lock(&self.all).retain(|it| it.pool != pool || it.name != name);
     }
 
     /// Forgets a backend that is leaving. `false` if it is not, for example because it was added
     /// again.
     pub(crate) fn take_leaving(&self, pool: &str, name: &str) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         let before = all.len();
         all.retain(|it| !it.is_leaving || it.pool != pool || it.name != name);
         all.len() < before
@@ -95,24 +142,28 @@ impl Added {
 
     /// Marks a backend as leaving. `false` if it was not added.
     pub(crate) fn leave(&self, pool: &str, name: &str) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         let found = all.iter_mut().find(|it| it.pool == pool && it.name == name);
         found.map(|it| it.is_leaving = true).is_some()
     }
 
     /// Pool and name of each backend that is leaving.
     pub(crate) fn leaving(&self) -> Vec<(String, String)> {
-        let all = lock(&self.0);
+        let all = lock(&self.all);
         let leaving = all.iter().filter(|it| it.is_leaving);
         leaving.map(|it| (it.pool.clone(), it.name.clone())).collect()
     }
 
     /// The origin of a backend, for its status.
     pub(crate) fn origin(&self, pool: &str, name: &str) -> Option<wire::Added> {
-        let all = lock(&self.0);
+        let all = lock(&self.all);
         let found = all.iter().find(|it| it.pool == pool && it.name == name)?;
         Some(if found.is_leaving { wire::Added::Removing } else { wire::Added::Added })
     }
+}
+
+fn file(config: &Config) -> PathBuf {
+    config.state_folder().join("added.json")
 }
 
 /// Whether the pool has a backend with the name or the address of this one.
@@ -167,7 +218,7 @@ pub(super) fn checked(
     if let Some(other) = other_source(config, pool) {
         return Err(OperateError::Conflict(other));
     }
-    let AddBackend { address, weight, backup, concurrency } = wish;
+    let AddBackend { address, weight, backup, concurrency, keep } = wish;
     if name.parse::<HostPort>().is_err() {
         equipoise_config::name(name).map_err(|error| {
             OperateError::Refused(format!("the backend's name: {error}; or an address"))
@@ -191,5 +242,5 @@ pub(super) fn checked(
         }
     }
     let (pool, name, is_leaving) = (pool.to_owned(), name.to_owned(), false);
-    Ok(AddedBackend { pool, name, address, weight, backup, concurrency, is_leaving })
+    Ok(AddedBackend { pool, name, address, weight, backup, concurrency, keep, is_leaving })
 }

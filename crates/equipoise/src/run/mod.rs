@@ -117,10 +117,12 @@ impl Running {
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines(), inherited.clone());
-        let (mut before, mut added) = (Vec::new(), Added::default());
+        let (mut before, mut added) = (Vec::new(), Added::kept(&config));
         if let Some(predecessor) = predecessor {
             dns.prepare(&config.dns)?;
             (before, added) = predecessor.prepared(&config).await?;
+        }
+        if !before.is_empty() || !added.is_empty() {
             session = plane.continue_with(&before, added.join(session), &hosts).await?;
         }
         let wish = PacketWish::new(config.packet.clone(), session.pools);
@@ -312,8 +314,8 @@ impl Plane {
         Ok(Plane { data, registry, spans, threads })
     }
 
-    /// Takes over the states of a predecessor's backends, some of which operators added. Returns
-    /// `session` with resolved names.
+    /// Adds the backends that operators added before, and takes over the states of a predecessor's.
+    /// Returns `session` with resolved names.
     async fn continue_with(
         &self,
         states: &[BackendState],

@@ -28,6 +28,9 @@ pub struct AddBackend {
         deserialize_with = "concurrency::<1, _>"
     )]
     pub concurrency: Option<u32>,
+    /// It is also there after a restart of the process.
+    #[serde(default)]
+    pub keep: bool,
 }
 
 fn one() -> u16 {

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
+use anyhow::Context;
 use equipoise_api::wire::backends::AddBackend;
 use equipoise_api::wire::{Admin, Changed};
 use equipoise_api::{OperateError, PoolOperator};
@@ -64,10 +65,16 @@ impl PoolOperator for Control {
         let there = self.known(pool).await?;
         let new = added::checked(&config, (pool, backend), wish, &there)?;
         let before = self.levels.added.put(new)?;
-        if let Err(error) = self.join_made(&config).await {
+        let kept = self.levels.added.save().context("cannot keep it over a restart");
+        let joined = match kept {
+            Ok(()) => self.join_made(&config).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = joined {
             // As it was.
             self.levels.added.take(pool, backend);
             let _ = before.map(|before| self.levels.added.put(before));
+            self.save_added();
             if let Err(error) = self.join_made(&config).await {
                 tracing::error!("could not remove a backend that was refused: {error:#}");
             }
@@ -98,6 +105,7 @@ impl PoolOperator for Control {
                  drain it (POST .../drain)"
             )));
         }
+        self.save_added();
         let admin = if now { AdminState::Down } else { AdminState::Drain };
         self.levels.registry.set_admin(pool, &name, admin).await.map_err(refused)?;
         self.sync_levels().await;
@@ -127,6 +135,16 @@ impl Control {
             (it.name.to_string(), it.place.text(it.address), is_added)
         });
         Ok(known.collect())
+    }
+
+    /// Writes the added backends that outlive the process. A failure is logged: a restart then
+    /// has them as they were.
+    pub(in crate::run) fn save_added(&self) {
+        if let Err(error) = self.levels.added.save() {
+            tracing::error!(
+                "cannot write the added backends, so that a restart has those of before: {error}"
+            );
+        }
     }
 
     /// Removes the added backends that leave and have no work any more.
