@@ -34,7 +34,7 @@ pub(crate) struct Added {
 }
 
 impl Added {
-    /// Those that an earlier process kept. A file that cannot be used is reported.
+    /// The backends that an earlier process kept. A file that cannot be used is reported.
     pub(crate) fn kept(config: &Config) -> Added {
         let file = file(config);
         let read = files::read(&file, FILE_BYTES_MAX);
