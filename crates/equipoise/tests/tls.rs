@@ -295,7 +295,7 @@ fn a_changed_file_is_presented_without_a_command_and_a_wrong_one_is_not() {
     let before = shown();
     instance.certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
     assert!(eventually(|| shown() != before));
-    instance.process.wait_for_text("certificates exchanged certificates=\"www.example.com\"");
+    instance.process.wait_for_text("certificate.exchanged\" certificates=\"www.example.com\"");
     let good = shown();
     assert!(!status("/v1/status").contains("\"problem\""));
     // The key of another certificate.

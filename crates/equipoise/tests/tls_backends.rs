@@ -266,7 +266,7 @@ fn a_client_certificate_is_shown_and_read_again_when_its_file_changes() {
     let serial = |body: String| body.rsplit(' ').next().unwrap_or_default().to_string();
     let before = serial(before);
     client();
-    instance.process.wait_for_text("certificates exchanged certificates=\"balancer\"");
+    instance.process.wait_for_text("certificate.exchanged\" certificates=\"balancer\"");
     assert!(eventually(|| serial(instance.body()) != before));
     assert!(instance.body().contains("CN=balancer"));
     drop(instance);

@@ -179,6 +179,9 @@ pub struct FrontDoorStatus {
     pub protocol: String,
     /// The pool behind it.
     pub pool: String,
+    /// Every pool that it leads to, those of routes and server names included.
+    #[serde(default)]
+    pub pools: Vec<String>,
     /// Connections (TCP, HTTP) or client addresses (UDP) open now.
     pub connections_open: u64,
     /// Connections (TCP, HTTP) or client addresses (UDP) since the start.

@@ -12,13 +12,15 @@ mod bird;
 mod keepalived;
 mod routes;
 
+use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use equipoise_api::client::{Client, ClientError};
-use equipoise_basics::with_causes;
+use equipoise_basics::{files, with_causes};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -64,15 +66,19 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Largest file that an earlier process may have left.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// Runs the command.
 ///
 /// # Errors
 /// The file cannot be written, the API refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.keepalived {
-        let client = args.api.client().await?;
+        let client = args.api.clone().client().await?;
         let status = client.status().await?;
-        keepalived::write(file, &readiness::of(&status, &args.addresses))?;
+        let addresses = readiness::of(&status, &args.addresses);
+        keepalived::write(file, &addresses, &args.api.options()?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let Some(file) = args.bird.clone() else { return Ok(ExitCode::FAILURE) };
@@ -80,7 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let kept = bird.announced()?;
     let back_after = Duration::from_secs_f64(args.back_after);
     let mut routes = Routes::new(kept, back_after);
-    let mut watch = Watch::new(args);
+    let (mut watch, mut doubts) = (Watch::new(args), Doubts::default());
     let (mut stop, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut ticks = tokio::time::interval(watch.every);
@@ -88,7 +94,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                if let Some(seen) = watch.look().await? {
+                if let Some(seen) = watch.look().await {
+                    doubts.note(&seen);
                     report(&routes.update(Instant::now(), seen))?;
                 }
             }
@@ -111,6 +118,42 @@ fn report(changes: &[Change]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reports once that there is nothing to announce, and why.
+#[derive(Default)]
+struct Doubts(Option<String>);
+
+impl Doubts {
+    fn note(&mut self, seen: &Seen) {
+        let why = match seen {
+            Seen::Addresses(addresses) if addresses.is_empty() => {
+                Some("no address besides loopback and wildcards: name one with --address".into())
+            }
+            Seen::Addresses(_) => None,
+            Seen::Nothing(why) => Some(why.clone()),
+        };
+        let is_new = why.is_some() && self.0.is_none();
+        self.0 = why;
+        if let Some(why) = self.0.as_ref().filter(|_| is_new) {
+            eprintln!("equipoise: nothing is announced: {why}");
+        }
+    }
+}
+
+/// Whether this command wrote `file`, which may be absent or empty.
+///
+/// # Errors
+/// It has another first line, or cannot be read.
+fn is_ours(file: &Path, first_line: &str) -> anyhow::Result<()> {
+    let text = match files::read_text(file, FILE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read.with_context(|| format!("cannot read {}", file.display()))?,
+    };
+    if text.is_empty() || text.starts_with(first_line) {
+        return Ok(());
+    }
+    bail!("{} is another file, which would be lost: name one that is only for this", file.display())
 }
 
 /// The state of the addresses.
@@ -148,36 +191,31 @@ impl Watch {
 
     /// The state of the addresses; `None` while it is in doubt: a process that lives may only be
     /// slow.
-    ///
-    /// # Errors
-    /// The API refuses the question.
-    async fn look(&mut self) -> anyhow::Result<Option<Seen>> {
-        let client = match &self.client {
-            Some(client) => client.clone(),
+    async fn look(&mut self) -> Option<Seen> {
+        let client = match self.client.take() {
+            Some(client) => client,
             None => match self.api.clone().client().await {
-                Ok(client) => self.client.insert(client).clone(),
-                Err(error) => return Ok(Some(Seen::Nothing(with_causes(&*error)))),
+                Ok(client) => client,
+                Err(error) => return Some(Seen::Nothing(with_causes(&*error))),
             },
         };
-        match tokio::time::timeout(TIMEOUT, client.status()).await {
+        let error = match tokio::time::timeout(TIMEOUT, client.status()).await {
             Ok(Ok(status)) => {
+                self.client = Some(client);
                 self.last_answer = Instant::now();
                 let addresses = readiness::of(&status, &self.addresses);
                 let seen = addresses.iter().map(|it| (it.address, it.problem()));
-                Ok(Some(Seen::Addresses(seen.collect())))
+                return Some(Seen::Addresses(seen.collect()));
             }
             Ok(Err(error @ ClientError::NotRunning { .. })) => {
-                Ok(Some(Seen::Nothing(with_causes(&error))))
+                return Some(Seen::Nothing(with_causes(&error)));
             }
-            Ok(Err(ClientError::Refused(problem))) if matches!(problem.status, 401 | 403) => {
-                Err(ClientError::Refused(problem).into())
-            }
-            Ok(Err(_)) | Err(_) => {
-                let silent = self.last_answer.elapsed();
-                let why =
-                    || format!("equipoise has not answered for {:.1} s", silent.as_secs_f64());
-                Ok((silent >= self.patience).then(|| Seen::Nothing(why())))
-            }
-        }
+            // Certificates and tokens are read again before the next question.
+            Ok(Err(error)) => with_causes(&error),
+            Err(_) => format!("no answer within {TIMEOUT:?}"),
+        };
+        let silent = self.last_answer.elapsed();
+        let why = format!("equipoise has not answered for {:.1} s: {error}", silent.as_secs_f64());
+        (silent >= self.patience).then_some(Seen::Nothing(why))
     }
 }

@@ -75,6 +75,27 @@ impl fmt::Display for Origin {
 }
 
 impl ApiArgs {
+    /// The options with which another command asks the same process. A token in a variable is not
+    /// among them.
+    pub(crate) fn options(&self) -> anyhow::Result<String> {
+        let mut options = match self.named()? {
+            Named::Api(endpoint, _) => vec![("--api", endpoint.to_string())],
+            Named::File(file, _) => vec![("--config", absolute(&file)?)],
+            Named::Nothing => Vec::new(),
+        };
+        let token_file = self.token_file.as_ref().map(|file| ("--token-file", file));
+        for (option, file) in token_file.into_iter().chain(self.tls.files()) {
+            options.push((option, absolute(file)?));
+        }
+        if let Some((option, value)) = options
+            .iter()
+            .find(|(_, value)| value.contains(|c: char| c.is_whitespace() || c == '"'))
+        {
+            bail!("{option} {value:?} has white space or quotes; accepted: a path without");
+        }
+        Ok(options.iter().map(|(option, value)| format!(" {option} {value}")).collect())
+    }
+
     /// A client of the named process, or of the default one.
     pub(crate) async fn client(self) -> anyhow::Result<Client> {
         let token = self.token()?;
@@ -143,6 +164,11 @@ impl ApiArgs {
             _ => Ok(None),
         }
     }
+}
+
+fn absolute(file: &Path) -> anyhow::Result<String> {
+    let file = std::path::absolute(file)?;
+    Ok(file.to_str().with_context(|| format!("{} is not UTF-8", file.display()))?.to_owned())
 }
 
 /// A variable of the environment; `None` if it is empty.

@@ -42,13 +42,13 @@ impl Address {
 }
 
 /// The `asked` addresses, or, if it is empty, all that the configuration names. Listeners on all
-/// addresses count for those that are asked for. Loopback addresses are not announced.
+/// addresses of a family count for each of them. Loopback addresses are not announced.
 pub(crate) fn of(status: &Status, asked: &[IpAddr]) -> Vec<Address> {
     let mut at: BTreeMap<IpAddr, Vec<Service>> = BTreeMap::new();
     let mut everywhere = Vec::new();
     for (address, service) in services(status) {
         match address {
-            _ if address.is_unspecified() => everywhere.push(service),
+            _ if address.is_unspecified() => everywhere.push((address.is_ipv4(), service)),
             _ if address.is_loopback() && !asked.contains(&address) => {}
             _ => at.entry(address).or_default().push(service),
         }
@@ -58,9 +58,10 @@ pub(crate) fn of(status: &Status, asked: &[IpAddr]) -> Vec<Address> {
         _ => asked.to_vec(),
     };
     let is_stopping = status.phase == Phase::Stopping;
-    let of_one = |address| {
+    let of_one = |address: IpAddr| {
         let mut services = at.get(&address).cloned().unwrap_or_default();
-        services.extend_from_slice(&everywhere);
+        let of_family = everywhere.iter().filter(|(is_ipv4, _)| *is_ipv4 == address.is_ipv4());
+        services.extend(of_family.map(|(_, service)| service.clone()));
         Address { address, services, is_stopping }
     };
     addresses.into_iter().map(of_one).collect()
@@ -104,12 +105,7 @@ fn of_vip(vip: &VipStatus, is_attached: bool) -> Service {
 /// Whether a pool behind the front door has a backend for new work, or other nodes may.
 fn is_served(door: &FrontDoorStatus, status: &Status) -> bool {
     let mut pools = status.pools.iter().filter(|pool| pool.backends_eligible > 0);
-    let leads_to = |pool: &str| {
-        let of_name = |c: char| !(c.is_alphanumeric() || "-_.".contains(c));
-        door.pool == pool
-            || door.routes.iter().any(|it| it.leads_to.split(of_name).any(|word| word == pool))
-    };
-    door.dispatch.is_some() || pools.any(|pool| leads_to(&pool.name))
+    door.dispatch.is_some() || pools.any(|pool| door.pools.contains(&pool.name))
 }
 
 /// The IP address of `192.0.2.10:443`, `[2001:db8::1]:443/tcp` or `192.0.2.10:*/udp`.

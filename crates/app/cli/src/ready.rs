@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn print(addresses: &[Address]) -> anyhow::Result<()> {
     if addresses.is_empty() {
-        outln!("no address: every front door listens on all addresses; name one");
+        outln!("no address besides loopback and wildcards: name one");
     }
     for address in addresses {
         match address.problem() {

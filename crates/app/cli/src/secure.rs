@@ -25,6 +25,12 @@ pub(crate) struct TlsArgs {
 }
 
 impl TlsArgs {
+    /// The options that are given, with their files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let all = [("--ca", &self.ca), ("--certificate", &self.certificate), ("--key", &self.key)];
+        all.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?)))
+    }
+
     /// TLS with an API that was named directly.
     pub(crate) fn by_url(&self) -> anyhow::Result<ClientTls> {
         let trust = match &self.ca {

@@ -169,7 +169,8 @@ fn listening(api: &Values, findings: &mut Findings<'_>) {
     }
     let clients = tls.and_then(|tls| tls.table("clients"));
     let needs_certificate = clients.is_some_and(|clients| clients.flag("required"));
-    if !has_tokens && !needs_certificate && !api.flag("allow-remote") {
+    let has_clients = !api.tables("client").is_empty();
+    if !has_tokens && !has_clients && !needs_certificate && !api.flag("allow-remote") {
         let text = format!(
             "\"{address}\" can be reached from other machines, and no token is configured; accepted: a loopback \
              address; another address with an [[api.token]] (equipoise api-token FILE creates one) or with certificates of \

@@ -1,6 +1,6 @@
 //! The state of the session level.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -76,6 +76,7 @@ pub fn front_door(
         listen: door.listen.to_string(),
         protocol: protocol(door.protocol).into(),
         pool: door.pool.to_string(),
+        pools: door.pools().collect::<BTreeSet<_>>().into_iter().map(ToString::to_string).collect(),
         connections_open: door.connections_open,
         connections_total: door.connections,
         requests_in_flight: door.requests_in_flight,

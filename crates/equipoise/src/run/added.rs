@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use equipoise_api::OperateError;
 use equipoise_api::wire;
@@ -31,7 +32,12 @@ pub(crate) struct Added {
     all: Mutex<Vec<AddedBackend>>,
     /// Has those that outlive the process.
     file: PathBuf,
+    /// Its content, as far as this process knows.
+    written: Mutex<Vec<u8>>,
 }
+
+/// Longest time for a write of the file.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 impl Added {
     /// The backends that an earlier process kept. A file that cannot be used is reported.
@@ -53,7 +59,9 @@ impl Added {
 
     /// Those of a predecessor, without those that this configuration has no place for.
     pub(crate) fn inherited(added: Vec<AddedBackend>, config: &Config) -> Added {
-        let added = Added { all: Mutex::new(added), file: file(config) };
+        // The process that passes them on has written them.
+        let written = Mutex::new(kept_of(&added));
+        let added = Added { all: Mutex::new(added), file: file(config), written };
         added.follow(config);
         added
     }
@@ -62,20 +70,25 @@ impl Added {
         lock(&self.all).is_empty()
     }
 
-    /// Writes the backends that outlive the process. Blocks for the disk.
+    /// Writes the backends that outlive the process, if they have changed.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub(crate) fn save(&self) -> io::Result<()> {
-        let all = lock(&self.all);
-        let kept: Vec<_> = all.iter().filter(|it| it.keep && !it.is_leaving).collect();
-        if kept.is_empty() && !self.file.exists() {
+    /// The file cannot be written, or not within [`WRITTEN_WITHIN`].
+    pub(crate) async fn save(&self) -> io::Result<()> {
+        let bytes = kept_of(&lock(&self.all));
+        if *lock(&self.written) == bytes {
             return Ok(());
         }
-        if let Some(folder) = self.file.parent() {
-            std::fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-        }
-        files::replace(&self.file, &serde_json::to_vec(&kept)?, 0o600)
+        let (file, content) = (self.file.clone(), bytes.clone());
+        let write = tokio::task::spawn_blocking(move || {
+            if let Some(folder) = file.parent() {
+                std::fs::DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
+            }
+            files::replace(&file, &content, 0o600)
+        });
+        tokio::time::timeout(WRITTEN_WITHIN, write).await???;
+        *lock(&self.written) = bytes;
+        Ok(())
     }
 
     /// All, for a successor.
@@ -160,6 +173,12 @@ impl Added {
         let found = all.iter().find(|it| it.pool == pool && it.name == name)?;
         Some(if found.is_leaving { wire::Added::Removing } else { wire::Added::Added })
     }
+}
+
+/// The content of the file.
+fn kept_of(all: &[AddedBackend]) -> Vec<u8> {
+    let kept: Vec<_> = all.iter().filter(|it| it.keep && !it.is_leaving).collect();
+    serde_json::to_vec(&kept).expect("names and numbers have a JSON form")
 }
 
 fn file(config: &Config) -> PathBuf {

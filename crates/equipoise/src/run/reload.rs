@@ -85,7 +85,7 @@ impl Control {
         }
         lock(&self.reloads).newest = prepared.number;
         self.levels.added.follow(&config);
-        self.save_added();
+        self.save_added().await;
         self.logs.set_level(config.operations.log_level);
         self.logs.reopen_access_log();
         self.entrance.follow(&config.operations);

@@ -14,13 +14,10 @@ fn keepalived(machine: &Machine, place: u8) -> Process {
     let args = ["announce", "--keepalived", text(&scripts), "--address", VIP];
     let (succeeded, said) = machine.command(&args);
     assert!(succeeded, "{said}");
-    // The process of the test is not the default one, which the scripts ask.
     let written = std::fs::read_to_string(&scripts).unwrap();
-    let socket = machine.folder.path("api.sock");
-    let asks = format!("ready --quiet --api {} {VIP}", socket.display());
-    let written =
-        written.replace(&format!("ready --quiet {VIP}"), &asks).replace("rise 5", "rise 2");
+    let asks = format!("ready --quiet --api {} {VIP}", machine.folder.path("api.sock").display());
     assert!(written.contains(&asks), "{written}");
+    let written = written.replace("rise 5", "rise 2");
     std::fs::write(&scripts, written).unwrap();
     let config = format!(
         "global_defs {{\n router_id b{place}\n script_user root\n}}\ninclude {}\n\

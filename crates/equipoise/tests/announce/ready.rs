@@ -44,6 +44,12 @@ fn a_front_door_on_all_addresses_serves_those_that_are_asked_for() {
     let mut machine = Machine::new("ready-all", "b1", "0.0.0.0");
     machine.start();
     assert!(machine.command(&["ready", "203.0.113.1"]).0);
+    assert!(!machine.command(&["ready", "2001:db8::1"]).0, "of the other family");
+    let other = machine.file.to_str().unwrap().to_owned();
+    for option in ["--bird", "--keepalived"] {
+        let (succeeded, said) = machine.command(&["announce", option, &other, "--address", "::1"]);
+        assert!(!succeeded && said.contains("is another file"), "{said}");
+    }
     let (is_ready, said) = machine.command(&["ready"]);
-    assert!(!is_ready && said.contains("listens on all addresses; name one"), "{said}");
+    assert!(!is_ready && said.contains("no address besides loopback and wildcards"), "{said}");
 }

@@ -91,6 +91,9 @@ impl LimitState {
     }
 }
 
+/// The values by which the limits by a header count a request.
+pub(crate) type HeaderKeys = Vec<Box<[u8]>>;
+
 /// A connection or request, counted by each limit of concurrency until this is dropped.
 pub(crate) type Entered = Box<[limits::Entered<IpAddr>]>;
 
@@ -128,7 +131,7 @@ impl Limiter {
     pub(crate) fn enter(&self, client: IpAddr) -> Option<Entered> {
         let enter = |limit: &Arc<Limit>| {
             let most = limit.config.concurrency?;
-            match limit.key(client, b"") {
+            match limit.key(client, &mut [].iter()) {
                 Key::Source(source) => Some(limit.open.enter(source, most.get())),
                 Key::Header(_) => None,
             }
@@ -141,37 +144,48 @@ impl Limiter {
     /// # Errors
     /// [`Reason::RateLimited`].
     pub(crate) fn connection(&self, client: IpAddr) -> Result<(), Reason> {
-        self.request(client, b"")
+        self.request(client, &[]).map_err(|_| Reason::RateLimited)
     }
 
-    /// Counts a request of `client` in its rate. `head` is as it goes to a backend.
+    /// The values by which limits by a header count a request, in their order. `head` is as the
+    /// client sent it: a route may remove what counts.
+    pub(crate) fn keys(&self, head: &[u8]) -> HeaderKeys {
+        let value = |limit: &Arc<Limit>| match &limit.config.by {
+            LimitBy::Header(name) => Some(fields(head, name).next().unwrap_or_default().into()),
+            LimitBy::All | LimitBy::Source(_) => None,
+        };
+        self.0.iter().filter_map(value).collect()
+    }
+
+    /// Counts a request of `client` in its rate.
     ///
     /// # Errors
-    /// [`Reason::RateLimited`].
-    pub(crate) fn request(&self, client: IpAddr, head: &[u8]) -> Result<(), Reason> {
+    /// It is above a rate: the time until it is within.
+    pub(crate) fn request(&self, client: IpAddr, keys: &[Box<[u8]>]) -> Result<(), Duration> {
         if self.0.is_empty() {
             return Ok(());
         }
-        let now = Instant::now();
+        let (now, mut keys) = (Instant::now(), keys.iter());
         for limit in &self.0 {
+            let key = limit.key(client, &mut keys);
             let Some(rate) = &limit.rate else { continue };
             if limit.config.shared {
                 limit.asked.fetch_add(1, Relaxed);
             }
-            let taken = match limit.key(client, head) {
-                Key::Header(value) => rate.take(value, now),
-                Key::Source(source) => rate.take(&source, now),
-            };
-            taken.map_err(|_| Reason::RateLimited)?;
+            match key {
+                Key::Header(value) => rate.take(value, now)?,
+                Key::Source(source) => rate.take(&source, now)?,
+            }
         }
         Ok(())
     }
 
     /// The state of each limit for one more request of `client`. Counts nothing.
     pub(crate) fn states(&self, client: IpAddr, head: &[u8], is_of_route: bool) -> Vec<LimitState> {
-        let now = Instant::now();
+        let (now, keys) = (Instant::now(), self.keys(head));
+        let mut keys = keys.iter();
         let state = |limit: &Arc<Limit>| {
-            let key = limit.key(client, head);
+            let key = limit.key(client, &mut keys);
             let rate = limit.config.rate.zip(limit.rate.as_ref()).map(|(config, rate)| {
                 let wait = match key {
                     Key::Header(value) => rate.wait(value, now),
@@ -187,13 +201,6 @@ impl Limiter {
         };
         self.0.iter().map(state).collect()
     }
-
-    /// The time after which a client that was refused has room for a request again, whichever
-    /// limit refused it.
-    pub(crate) fn retry_after(&self) -> Duration {
-        let rates = self.0.iter().filter_map(|limit| limit.config.rate);
-        rates.map(|rate| rate.interval()).max().unwrap_or_default()
-    }
 }
 
 impl Limit {
@@ -203,12 +210,13 @@ impl Limit {
         Limit { config: config.clone(), rate, open: Arc::default(), asked: AtomicU64::new(0) }
     }
 
-    /// The value by which it counts this client and request.
-    fn key<'h>(&self, client: IpAddr, head: &'h [u8]) -> Key<'h> {
+    /// The value by which it counts this client and request. A limit by a header takes the next of
+    /// `keys`.
+    fn key<'h>(&self, client: IpAddr, keys: &mut std::slice::Iter<'h, Box<[u8]>>) -> Key<'h> {
         match &self.config.by {
             LimitBy::All => Key::Source(Ipv4Addr::UNSPECIFIED.into()),
             LimitBy::Source(mask) => Key::Source(mask.of(client)),
-            LimitBy::Header(name) => Key::Header(fields(head, name).next().unwrap_or_default()),
+            LimitBy::Header(_) => Key::Header(keys.next().map_or(b"", |value| value)),
         }
     }
 }
@@ -235,7 +243,10 @@ mod tests {
         let by_key = limit(LimitBy::Header("x-key".into()), None);
         let limiter = Limiter::new(&[by_key]);
         let head = |key: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n");
-        let ask = |head: &str| limiter.request(ip("192.0.2.1"), head.as_bytes());
+        let ask = |head: &str| {
+            let asked = limiter.request(ip("192.0.2.1"), &limiter.keys(head.as_bytes()));
+            asked.map_err(|_| Reason::RateLimited)
+        };
         assert_eq!(ask(&head("one")), Ok(()));
         assert_eq!(ask(&head("one")), Err(Reason::RateLimited));
         assert_eq!(ask(&head("two")), Ok(()));
@@ -261,6 +272,7 @@ mod tests {
         assert_eq!(after.connection(ip("192.0.2.1")), Err(Reason::RateLimited));
         drop(entered);
         assert!(after.enter(ip("192.0.2.1")).is_some());
-        assert_eq!(after.retry_after(), Duration::from_secs(100));
+        let wait = after.request(ip("192.0.2.1"), &[]).expect_err("it is above both rates");
+        assert!((90..=100).contains(&wait.as_secs()), "{wait:?}");
     }
 }

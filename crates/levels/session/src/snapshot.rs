@@ -79,8 +79,8 @@ impl FrontDoorView {
         self.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
     }
 
-    /// Adds what access list and limits say about one more request of a client; `head` is as it
-    /// goes to a backend. Returns false if they refuse it. Counts nothing.
+    /// Adds what access list and limits say about one more request of a client; `head` is as the
+    /// client sent it. Returns false if they refuse it. Counts nothing.
     pub(crate) fn explain_permission(
         &self,
         client: IpAddr,

@@ -95,7 +95,8 @@ fn requests_beyond_the_rate_are_answered_429_on_a_connection_that_is_kept() {
     for _ in 0..2 {
         let refused = client.ask(get("/")).expect("an answer");
         assert_eq!(refused.status(), 429);
-        assert_eq!(refused.header("retry-after"), Some("3600"));
+        let wait = refused.header("retry-after").and_then(|it| it.parse().ok());
+        assert!(wait.is_some_and(|wait| (3500..=3600).contains(&wait)), "{wait:?}");
     }
     // All threads count together.
     assert!((0..8).all(|_| proxy.ask(get("/")).status() == 429));

@@ -12,8 +12,8 @@ use anyhow::Context;
 use equipoise_basics::files;
 use tokio::process::Command;
 
-/// Largest file that an earlier process may have left.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FIRST_LINE: &str =
+    "# The addresses that this machine serves now. `equipoise announce` writes this file.\n";
 /// Longest time that BIRD may take to read its configuration.
 const RELOAD_WITHIN: Duration = Duration::from_secs(10);
 
@@ -37,9 +37,10 @@ impl Bird {
     /// The addresses in the file that an earlier process left.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or is another one.
     pub(super) fn announced(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
-        let text = match files::read_text(&self.file, FILE_BYTES_MAX) {
+        super::is_ours(&self.file, FIRST_LINE)?;
+        let text = match files::read_text(&self.file, super::FILE_BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             read => read.with_context(|| format!("cannot read {}", self.file.display()))?,
         };
@@ -100,12 +101,11 @@ fn addresses(text: &str) -> BTreeSet<IpAddr> {
 }
 
 /// The file. A route leads to the loopback interface, so that BIRD may also give it to the kernel.
+/// It is preferred to the one that `protocol direct` finds for an address of that interface.
 fn text(addresses: &BTreeSet<IpAddr>) -> String {
-    let mut text = String::from(
-        "# The addresses that this machine serves now. `equipoise announce` writes this file.\n",
-    );
+    let mut text = String::from(FIRST_LINE);
     for (name, channel, bits) in [("equipoise4", "ipv4", 32), ("equipoise6", "ipv6", 128)] {
-        let _ = writeln!(text, "protocol static {name} {{\n    {channel};");
+        let _ = writeln!(text, "protocol static {name} {{\n    {channel} {{ preference 250; }};");
         for address in addresses.iter().filter(|it| it.is_ipv4() == (bits == 32)) {
             let _ = writeln!(text, "    route {address}/{bits} via \"lo\";");
         }

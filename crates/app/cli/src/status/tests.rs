@@ -57,6 +57,7 @@ fn status() -> Status {
             listen: "0.0.0.0:5432".into(),
             protocol: "tcp".into(),
             pool: "db".into(),
+            pools: vec!["db".into()],
             connections_open: 2,
             connections_total: 9,
             requests_in_flight: 0,

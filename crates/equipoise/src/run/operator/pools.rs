@@ -65,7 +65,7 @@ impl PoolOperator for Control {
         let there = self.known(pool).await?;
         let new = added::checked(&config, (pool, backend), wish, &there)?;
         let before = self.levels.added.put(new)?;
-        let kept = self.levels.added.save().context("cannot keep it over a restart");
+        let kept = self.levels.added.save().await.context("cannot keep it over a restart");
         let joined = match kept {
             Ok(()) => self.join_made(&config).await,
             Err(error) => Err(error),
@@ -74,7 +74,7 @@ impl PoolOperator for Control {
             // As it was.
             self.levels.added.take(pool, backend);
             let _ = before.map(|before| self.levels.added.put(before));
-            self.save_added();
+            self.save_added().await;
             if let Err(error) = self.join_made(&config).await {
                 tracing::error!("could not remove a backend that was refused: {error:#}");
             }
@@ -105,7 +105,7 @@ impl PoolOperator for Control {
                  drain it (POST .../drain)"
             )));
         }
-        self.save_added();
+        self.save_added().await;
         let admin = if now { AdminState::Down } else { AdminState::Drain };
         self.levels.registry.set_admin(pool, &name, admin).await.map_err(refused)?;
         self.sync_levels().await;
@@ -139,8 +139,8 @@ impl Control {
 
     /// Writes the added backends that outlive the process. A failure is logged: a restart then
     /// has them as they were.
-    pub(in crate::run) fn save_added(&self) {
-        if let Err(error) = self.levels.added.save() {
+    pub(in crate::run) async fn save_added(&self) {
+        if let Err(error) = self.levels.added.save().await {
             tracing::error!(
                 "cannot write the added backends, so that a restart has those of before: {error}"
             );

@@ -20,7 +20,7 @@ use super::routing::edits;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
-use crate::limiter::Limiter;
+use crate::limiter::HeaderKeys;
 use crate::linger::linger;
 use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
@@ -66,6 +66,10 @@ pub(crate) struct ClientConnection {
     pub(super) identity: Option<Rc<[u8]>>,
     /// The route of the current request, if it takes one.
     pub(super) routed: Option<Routed>,
+    /// The values by which limits count the current request.
+    pub(super) limit_keys: LimitKeys,
+    /// When a request that was above a rate is within it.
+    pub(super) limited_for: Cell<Duration>,
     /// It is a stream of an HTTP/2 connection.
     pub(super) is_http2: bool,
     /// Content of the PROXY header that the connection began with.
@@ -75,6 +79,13 @@ pub(crate) struct ClientConnection {
     /// A session to a backend that began with this client's PROXY header, and since when it has
     /// been idle.
     pub(super) kept: Cell<Option<(Instant, Box<Session>)>>,
+}
+
+/// The values by which the limits by a header count a request.
+#[derive(Default)]
+pub(super) struct LimitKeys {
+    pub(super) of_route: HeaderKeys,
+    pub(super) of_door: HeaderKeys,
 }
 
 enum Next {
@@ -111,6 +122,8 @@ impl ClientConnection {
             peer_identity: None,
             identity: None,
             routed: None,
+            limit_keys: LimitKeys::default(),
+            limited_for: Cell::default(),
             is_http2: false,
             proxy: None,
             under: None,
@@ -244,9 +257,8 @@ impl ClientConnection {
                         let from = self.peer.ip();
                         self.logged =
                             Logged::of_request(&self.worker, &self.door, from, &head, read);
-                        input.consume(head.bytes);
-                        self.drop_empty_input();
                         self.take_route(head.route);
+                        self.consume_head(head.bytes);
                         self.bound_request(&head);
                         return Next::Request(head, out);
                     }
@@ -268,6 +280,18 @@ impl ClientConnection {
                 Ok(_) => {}
             }
         }
+    }
+
+    /// Takes the head of a request from the input, with the values by which limits count it.
+    fn consume_head(&mut self, bytes: usize) {
+        let Some(input) = &mut self.input else { return };
+        let of_route = self.routed.as_ref().and_then(Routed::limiter);
+        self.limit_keys = LimitKeys {
+            of_route: of_route.map(|it| it.keys(&input[..bytes])).unwrap_or_default(),
+            of_door: self.door.view().limiter.keys(&input[..bytes]),
+        };
+        input.consume(bytes);
+        self.drop_empty_input();
     }
 
     /// Bounds the time of the whole request.
@@ -320,11 +344,7 @@ impl ClientConnection {
             return After::Abort;
         }
         let retry_after = match reason {
-            Reason::RateLimited => {
-                let of_route = self.routed.as_ref().and_then(Routed::limiter);
-                let of_route = of_route.map(Limiter::retry_after).unwrap_or_default();
-                self.door.view().limiter.retry_after().max(of_route)
-            }
+            Reason::RateLimited => self.limited_for.get(),
             _ => self.worker.retry_after(&self.door, self.routed.as_ref()),
         };
         let (view, instance) = (self.door.view(), &self.worker.shared.instance);

@@ -170,7 +170,7 @@ impl ClientConnection {
         }
         let head_bytes = outgoing.first.len();
         let drained = outgoing.upload.drain_into(&mut self.input, &mut outgoing.first);
-        let _entered = match self.permitted(outgoing) {
+        let _entered = match self.permitted() {
             Ok(entered) => entered,
             Err(reason) => return self.refuse(outgoing, reason.into()).await,
         };
@@ -199,7 +199,7 @@ impl ClientConnection {
 
     /// Checks that front door and route let this client send this request now. Peers have asked
     /// their own clients. The request counts as in flight until the result is dropped.
-    fn permitted(&self, outgoing: &Outgoing) -> Result<Option<Entered>, Reason> {
+    fn permitted(&self) -> Result<Option<Entered>, Reason> {
         let view = self.door.view();
         let config = &view.config;
         let of_route = self.routed.as_ref().and_then(Routed::limiter);
@@ -207,7 +207,7 @@ impl ClientConnection {
         if (config.access.allows_all() && is_unlimited) || self.is_from_peer() {
             return Ok(None);
         }
-        let (client, head) = (self.peer.ip(), &outgoing.first);
+        let client = self.peer.ip();
         if !config.access.allows(client) {
             return Err(Reason::SourceDenied);
         }
@@ -215,10 +215,18 @@ impl ClientConnection {
         // First, so that a request which its route refuses does not count at the front door.
         if let Some(limiter) = of_route {
             entered = Some(limiter.enter(client).ok_or(Reason::ConcurrencyLimited)?);
-            limiter.request(client, head)?;
+            self.within(limiter.request(client, &self.limit_keys.of_route))?;
         }
-        view.limiter.request(client, head)?;
+        self.within(view.limiter.request(client, &self.limit_keys.of_door))?;
         Ok(entered)
+    }
+
+    /// Notes when a request that is above a rate is within it.
+    fn within(&self, counted: Result<(), Duration>) -> Result<(), Reason> {
+        counted.map_err(|wait| {
+            self.limited_for.set(wait);
+            Reason::RateLimited
+        })
     }
 
     /// Bound on the body of the request.

@@ -50,7 +50,7 @@ pub(crate) fn explain(
         return refused(Reason::RequestBodyTooLarge, steps);
     }
     let is_peer = view.is_of_peer(question.client);
-    if !is_peer && !view.explain_permission(question.client, &out, steps) {
+    if !is_peer && !view.explain_permission(question.client, &question.head, steps) {
         return None;
     }
     if let Some((port, request)) = to_https(&view.config, &out) {

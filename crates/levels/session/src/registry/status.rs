@@ -63,13 +63,20 @@ pub struct FrontDoorStatus {
     pub tls: Option<DoorTlsStatus>,
     /// Its routes, in the order of the configuration.
     pub routes: Vec<RouteStatus>,
+    /// Its pools by server name.
+    pub sni_pools: Vec<Arc<str>>,
 }
 
 impl FrontDoorStatus {
     /// Whether it serves requests from this pool.
     pub fn leads_to(&self, pool: &str) -> bool {
-        let routed = || self.routes.iter().flat_map(|route| route.action.pools());
-        *self.pool == *pool || routed().any(|it| **it == *pool)
+        self.pools().any(|it| **it == *pool)
+    }
+
+    /// Every pool that it serves requests from; some may come twice.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<str>> {
+        let routed = self.routes.iter().flat_map(|route| route.action.pools());
+        std::iter::once(&self.pool).chain(&self.sni_pools).chain(routed)
     }
 }
 
@@ -356,6 +363,7 @@ fn front_door(door: &FrontDoorEntry) -> FrontDoorStatus {
             resumed: sum(|s| &s.tls_resumed),
         }),
         routes: routes(door),
+        sni_pools: door.config.sni.iter().map(|route| route.pool.clone()).collect(),
     }
 }
 
