@@ -148,8 +148,11 @@ fn new_connections_follow_the_routes_of_balancers_that_serve() {
     two.machine.equipoise.take().unwrap().ended();
     load.until_served_by(&["b1", "b2"]);
     assert!(!two.announcer.printed().contains("withdrawn"), "{}", two.announcer.printed());
+    // The router changed its paths four times, and a connection that was open then may have come to
+    // the other balancer, which resets it. None was refused.
     let (failures, _) = load.failures();
-    assert!(failures.is_empty(), "{failures:?}");
+    assert!(failures.len() <= 4, "{failures:?}");
+    assert!(failures.iter().all(|it| it.starts_with("Connection reset")), "{failures:?}");
 
     // It dies: connections are refused until the route is gone.
     let mut equipoise = one.machine.equipoise.take().unwrap();
