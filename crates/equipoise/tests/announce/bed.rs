@@ -48,7 +48,7 @@ impl Machine {
             "equipoise.toml",
             &format!(
                 "[api]\nsocket = '{}'\n[instance]\nname = '{name}'\nthreads = 1\n\
-                 [shutdown]\ndelay = '2s'\ngrace = '1s'\n\
+                 [shutdown]\ndelay = '5s'\ngrace = '1s'\n\
                  [[pool]]\nname = 'web'\nbackends = [{{ name = 'b', address = '{}' }}]\n\
                  [[session]]\nname = 'door'\nlisten = '{listen}:80'\nprotocol = 'http'\npool = 'web'\n",
                 folder.path("api.sock").display(),

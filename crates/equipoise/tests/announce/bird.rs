@@ -152,7 +152,7 @@ fn new_connections_follow_the_routes_of_balancers_that_serve() {
     // the other balancer, which resets it. None was refused.
     let (failures, _) = load.failures();
     assert!(failures.len() <= 4, "{failures:?}");
-    assert!(failures.iter().all(|it| it.starts_with("Connection reset")), "{failures:?}");
+    assert!(failures.iter().all(|it| !it.contains("refused")), "{failures:?}");
 
     // It dies: connections are refused until the route is gone.
     let mut equipoise = one.machine.equipoise.take().unwrap();
