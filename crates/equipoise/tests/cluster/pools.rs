@@ -2,10 +2,11 @@
 //! backend is lost or doubled.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use equipoise_testkit::HttpBackend;
 
-use crate::bed::{Machine, Site, generation, leader, reporting, roster, soon};
+use crate::bed::{Machine, Site, generation, leader, reporting, roster, soon, soon_within};
 use crate::common::scripts::Fleet;
 use crate::common::{EQUIPOISE, Load};
 
@@ -44,7 +45,8 @@ fn until_there_are(count: usize, seen_by: &[&Machine]) -> Vec<(String, String, S
             && ready.len() == count
             && seen_by.iter().all(|machine| machine.serving() == ready)
     };
-    soon(&format!("{count} backends"), is_so);
+    // Three removals may last for `drain-timeout` each, one after the other.
+    soon_within(Duration::from_secs(150), &format!("{count} backends"), is_so);
     now
 }
 
