@@ -61,29 +61,6 @@ fn a_hundred_long_tcp_connections_are_served_where_the_limit_is_learnt() {
 }
 
 #[test]
-fn udp_clients_are_served_where_the_limit_is_learnt() {
-    undisturbed(|| {
-        let backend = UdpEcho::start();
-        let rig = learning(Protocol::Udp, backend.address());
-        let clients: Vec<_> = (0..50)
-            .map(|_| {
-                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                socket.connect(rig.address).unwrap();
-                socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-                socket
-            })
-            .collect();
-        for client in &clients {
-            until("it is served", || {
-                client.send(b"x").unwrap();
-                client.recv(&mut [0; 8]).is_ok()
-            });
-        }
-        assert!(rig.backends[0].live.learned().is_some());
-    });
-}
-
-#[test]
 fn a_tcp_connection_waits_until_another_ends() {
     let (address, accepted) = handed_over();
     let rig = limited(Protocol::Tcp, address, PATIENCE);
