@@ -5,10 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use aide::OperationInput;
 use aide::generate::GenContext;
-use aide::openapi::{
-    HeaderStyle, Operation, Parameter, ParameterData, ParameterSchemaOrContent, SchemaObject,
-};
-use aide::operation::add_parameters;
+use aide::openapi::Operation;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
@@ -20,6 +17,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::api::Api;
 use crate::condition::{Condition, ETag, PATTERN};
+use crate::extract::header_parameter;
 use crate::{Operator, Problem};
 
 /// The state before and after a change, for the audit log.
@@ -127,23 +125,8 @@ impl OperationInput for Turn {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         let mut json_schema = String::json_schema(&mut ctx.schema);
         json_schema.insert("pattern".into(), PATTERN.into());
-        let schema = SchemaObject { json_schema, example: None, external_docs: None };
-        let parameter_data = ParameterData {
-            name: "If-Match".into(),
-            description: Some(
-                "The ETag of the state that the change is meant for; 412 if the state has another one. Without it, the \
-                 change is unconditional"
-                    .into(),
-            ),
-            required: false,
-            deprecated: None,
-            format: ParameterSchemaOrContent::Schema(schema),
-            example: None,
-            examples: Default::default(),
-            explode: None,
-            extensions: Default::default(),
-        };
-        let parameter = Parameter::Header { parameter_data, style: HeaderStyle::Simple };
-        add_parameters(ctx, operation, [parameter]);
+        let description = "The ETag of the state that the change is meant for; 412 if the state has another one. Without it, the \
+                           change is unconditional";
+        header_parameter(ctx, operation, "If-Match", description, json_schema);
     }
 }

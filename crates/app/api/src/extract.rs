@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use aide::OperationInput;
 use aide::generate::GenContext;
-use aide::openapi::{MediaType, Operation, RequestBody, SchemaObject};
+use aide::openapi::{
+    HeaderStyle, MediaType, Operation, Parameter, ParameterData, ParameterSchemaOrContent,
+    RequestBody, SchemaObject,
+};
 use aide::operation::{ParamLocation, add_parameters, parameters_from_schema, set_body};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -154,4 +157,28 @@ fn parameters<T: JsonSchema>(
     let schema = T::json_schema(&mut ctx.schema);
     let parameters = parameters_from_schema(ctx, schema, place);
     add_parameters(ctx, operation, parameters);
+}
+
+/// Adds a header that is not required, with this schema, to the description of an operation.
+pub(crate) fn header_parameter(
+    ctx: &mut GenContext,
+    operation: &mut Operation,
+    name: &str,
+    description: &str,
+    json_schema: Schema,
+) {
+    let schema = SchemaObject { json_schema, example: None, external_docs: None };
+    let parameter_data = ParameterData {
+        name: name.into(),
+        description: Some(description.into()),
+        required: false,
+        deprecated: None,
+        format: ParameterSchemaOrContent::Schema(schema),
+        example: None,
+        examples: Default::default(),
+        explode: None,
+        extensions: Default::default(),
+    };
+    let parameter = Parameter::Header { parameter_data, style: HeaderStyle::Simple };
+    add_parameters(ctx, operation, [parameter]);
 }

@@ -3,11 +3,7 @@
 use std::convert::Infallible;
 
 use aide::generate::GenContext;
-use aide::openapi::{
-    HeaderStyle, MediaType, Operation, Parameter, ParameterData, ParameterSchemaOrContent,
-    Response as Described, SchemaObject, StatusCode,
-};
-use aide::operation::add_parameters;
+use aide::openapi::{MediaType, Operation, Response as Described, StatusCode};
 use aide::{OperationInput, OperationOutput};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
@@ -22,7 +18,7 @@ use crate::answer::Answer;
 use crate::api::Api;
 use crate::auth::Access;
 use crate::events::{Filter, Reader, Stopping};
-use crate::extract::Asked;
+use crate::extract::{Asked, header_parameter};
 use crate::wire::events::{Events, EventsQuestion};
 use crate::{Operator, Problem};
 
@@ -91,22 +87,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
 impl OperationInput for Subscription {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         let json_schema = String::json_schema(&mut ctx.schema);
-        let schema = SchemaObject { json_schema, example: None, external_docs: None };
-        let parameter_data = ParameterData {
-            name: "Last-Event-ID".into(),
-            description: Some(
-                "The id of the last event that the client has; as `after` in the query".into(),
-            ),
-            required: false,
-            deprecated: None,
-            format: ParameterSchemaOrContent::Schema(schema),
-            example: None,
-            examples: Default::default(),
-            explode: None,
-            extensions: Default::default(),
-        };
-        let parameter = Parameter::Header { parameter_data, style: HeaderStyle::Simple };
-        add_parameters(ctx, operation, [parameter]);
+        let description = "The id of the last event that the client has; as `after` in the query";
+        header_parameter(ctx, operation, "Last-Event-ID", description, json_schema);
     }
 }
 
