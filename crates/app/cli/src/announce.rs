@@ -141,17 +141,17 @@ impl Doubts {
     }
 }
 
-/// Whether this command wrote `file`, which may be absent or empty.
+/// The content of `file`, which this command wrote; empty if it is absent.
 ///
 /// # Errors
 /// It has another first line, or cannot be read.
-fn is_ours(file: &Path, first_line: &str) -> anyhow::Result<()> {
+fn ours(file: &Path, first_line: &str) -> anyhow::Result<String> {
     let text = match files::read_text(file, FILE_BYTES_MAX) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         read => read.with_context(|| format!("cannot read {}", file.display()))?,
     };
     if text.is_empty() || text.starts_with(first_line) {
-        return Ok(());
+        return Ok(text);
     }
     bail!("{} is another file, which would be lost: name one that is only for this", file.display())
 }

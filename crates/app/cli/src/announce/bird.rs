@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -39,12 +38,7 @@ impl Bird {
     /// # Errors
     /// The file cannot be read, or is another one.
     pub(super) fn announced(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
-        super::is_ours(&self.file, FIRST_LINE)?;
-        let text = match files::read_text(&self.file, super::FILE_BYTES_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-            read => read.with_context(|| format!("cannot read {}", self.file.display()))?,
-        };
-        Ok(addresses(&text))
+        Ok(addresses(&super::ours(&self.file, FIRST_LINE)?))
     }
 
     pub(super) fn is_applied(&self) -> bool {

@@ -25,7 +25,7 @@ pub(super) fn write(file: &Path, addresses: &[Address], options: &str) -> anyhow
         out!("{text}");
         return Ok(());
     }
-    super::is_ours(file, FIRST_LINE)?;
+    super::ours(file, FIRST_LINE)?;
     files::replace(file, text.as_bytes(), 0o644)
         .with_context(|| format!("cannot write {}", file.display()))
 }
