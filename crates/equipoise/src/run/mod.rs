@@ -117,11 +117,7 @@ impl Running {
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
         let dns = DnsPlane::new(plane.threads, plane.data.log_lines(), inherited.clone());
-        let (mut before, mut added) = (Vec::new(), Added::kept(&config));
-        if let Some(predecessor) = predecessor {
-            dns.prepare(&config.dns)?;
-            (before, added) = predecessor.prepared(&config).await?;
-        }
+        let (before, added) = of_before(predecessor, &dns, &config).await?;
         if !before.is_empty() || !added.is_empty() {
             session = plane.continue_with(&before, added.join(session), &hosts).await?;
         }
@@ -260,6 +256,18 @@ fn raise_open_files() {
 
 fn log_ready(threads: usize) {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), threads, event = "process.ready", "ready");
+}
+
+/// The states of a predecessor's backends, and the backends that operators added: those that it
+/// passes on, otherwise those that an earlier process kept.
+async fn of_before(
+    predecessor: &mut Option<Predecessor>,
+    dns: &DnsPlane,
+    config: &Config,
+) -> anyhow::Result<(Vec<BackendState>, Added)> {
+    let Some(predecessor) = predecessor else { return Ok((Vec::new(), Added::kept(config))) };
+    dns.prepare(&config.dns)?;
+    predecessor.prepared(config).await
 }
 
 /// Sources of backends, with the sets of an earlier process.
