@@ -5,31 +5,15 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use common::certificates::Certificates;
+use common::peer::{Peer, spawn};
 use common::{Folder, Process, get_unix, stderr, stdout, text};
 use equipoise_testkit::{ReservedPort, eventually, free_port};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 const NAME: &str = "www.example.com";
-
-/// A server of others, which is killed when this is dropped.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn spawn(command: &mut Command, listens: SocketAddr) -> Peer {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let peer = Peer(child.expect("it runs; `make test-setup` installs it"));
-    assert!(eventually(|| TcpStream::connect(listens).is_ok()), "{command:?} does not listen");
-    peer
-}
 
 /// nginx that requires a PROXY header, and answers with the client's address in it, the number of
 /// the connection and that of the request on it.

@@ -6,10 +6,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::certificates::Certificates;
+use common::peer::{Peer, spawn};
 use common::{Process, equipoise, stderr, stdout, text};
 use equipoise_testkit::{HttpBackend, ReservedPort, eventually, free_port};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
@@ -34,23 +35,6 @@ impl Certificates {
 
 fn of(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_string()]).expect("a name")
-}
-
-/// A process that ends with the test.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn spawn(command: &mut Command, listens: SocketAddr) -> Peer {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let peer = Peer(child.expect("it runs; `make test-setup` installs it"));
-    assert!(eventually(|| TcpStream::connect(listens).is_ok()), "{command:?} listens");
-    peer
 }
 
 /// nginx with `app.pem`, which answers what it knows of the connection. With `clients` it requires

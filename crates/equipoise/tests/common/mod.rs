@@ -6,6 +6,7 @@ pub mod config;
 
 pub mod certificates;
 pub mod dns;
+pub mod peer;
 pub mod scripts;
 pub mod servers;
 
