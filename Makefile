@@ -245,7 +245,7 @@ test-dds-security: setup
 .PHONY: test
 test: lint test-setup schemathesis openapi-clients cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
-	$(CARGO) test --workspace --locked --no-fail-fast
+	scripts/run_tests.py $(CARGO) test --workspace --locked --no-fail-fast
 
 # The servers are built once, from the Go module proxy, which takes minutes and the Go toolchain.
 DISCOVERY_SERVERS := target/discovery-servers
