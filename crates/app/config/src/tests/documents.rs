@@ -1,0 +1,91 @@
+//! The reference page and the schema agree with what the file's reader accepts.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use toml::de::DeTable;
+
+use super::every_table::{EVERY_TABLE, parsed};
+use crate::{reference, schema};
+
+#[test]
+fn the_reference_page_is_current() {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference.md");
+    let page = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        page == reference::reference(),
+        "docs/reference.md is out of date; rewrite it: cargo build && \
+         target/debug/equipoise schema --reference > docs/reference.md"
+    );
+}
+
+/// The example file on the reference page.
+fn example() -> &'static str {
+    let rest = reference::HEAD.split("```toml\n").nth(1);
+    rest.and_then(|rest| rest.split("```").next()).expect("the page begins with an example")
+}
+
+#[test]
+fn the_reference_page_shows_a_file_that_loads() {
+    assert_eq!(parsed(example()).warnings, []);
+}
+
+/// Evaluates the part of JSON Schema that `schema` uses, by the specification.
+fn accepts(schema: &Value, value: &Value) -> bool {
+    let any = |key: &str| {
+        let schemas = schema.get(key).and_then(Value::as_array);
+        schemas.is_none_or(|schemas| schemas.iter().any(|schema| accepts(schema, value)))
+    };
+    let typed = match schema.get("type").and_then(Value::as_str) {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64(),
+        Some("number") => value.is_number(),
+        Some(other) => panic!("unknown type {other}"),
+        None => true,
+    };
+    let in_bounds = value.as_f64().is_none_or(|number| {
+        number >= schema.get("minimum").and_then(Value::as_f64).unwrap_or(f64::MIN)
+            && number <= schema.get("maximum").and_then(Value::as_f64).unwrap_or(f64::MAX)
+    });
+    let required = schema.get("required").and_then(Value::as_array);
+    let members = value.as_object().is_none_or(|object| {
+        let known = schema.get("properties");
+        let member =
+            |(key, value)| known.is_none_or(|k| k.get(key).is_some_and(|s| accepts(s, value)));
+        object.iter().all(member)
+            && required.is_none_or(|keys| {
+                keys.iter().all(|key| object.contains_key(key.as_str().unwrap()))
+            })
+    });
+    let items = schema.get("items").zip(value.as_array());
+    let items =
+        items.is_none_or(|(schema, array)| array.iter().all(|element| accepts(schema, element)));
+    let constant = schema.get("const").is_none_or(|constant| constant == value);
+    typed && in_bounds && members && items && constant && any("anyOf") && any("oneOf")
+}
+
+#[test]
+fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
+    let schema = schema::schema();
+    let json = |toml: &str| {
+        schema::to_json(&toml::de::DeValue::Table(DeTable::parse(toml).unwrap().into_inner()))
+    };
+    assert!(accepts(&schema, &json(EVERY_TABLE)));
+    let file = json(example());
+    assert!(accepts(&schema, &file));
+    for (pointer, wrong) in [
+        ("/pool/0/retries", serde_json::json!(11)),
+        ("/pool/0/scheduler", "fastest".into()),
+        ("/pool/0/backends/0", 1.into()),
+        ("/pool/0/backends/1/weight", serde_json::json!(1001)),
+        ("/session/0", serde_json::json!({ "listen": "0.0.0.0:80", "protocol": "http" })),
+        ("/pool/0/health", serde_json::json!({ "https": "/" })),
+    ] {
+        let mut file = file.clone();
+        *file.pointer_mut(pointer).unwrap() = wrong;
+        assert!(!accepts(&schema, &file), "{pointer}");
+    }
+}
