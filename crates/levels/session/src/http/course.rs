@@ -1,6 +1,7 @@
 //! The places where a request may be served next: this node, its peers, or unhealthy backends.
 
-use super::exchange::PEERS_ASKED;
+/// The most peers that are asked to do one request.
+const PEERS_ASKED: u32 = 2;
 
 /// The places where a request may be served next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

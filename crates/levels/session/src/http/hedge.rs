@@ -18,7 +18,7 @@ use tokio::time::sleep_until;
 
 use super::attempt::{Attempt, Outgoing, Upstream};
 use super::connection::ClientConnection;
-use super::exchange::Tries;
+use super::tries::Tries;
 use crate::config;
 use crate::lease::Lease;
 use crate::reason::Reason;

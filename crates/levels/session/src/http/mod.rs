@@ -1,12 +1,13 @@
 //! HTTP front doors: HTTP/1.0 and HTTP/1.1 over pooled upstream sessions.
 //!
 //! The life of a request: [`connection`] reads its head, [`request`] checks it and writes the
-//! upstream head, [`routing`] decides its route, [`exchange`] picks a backend and a session,
-//! [`delegate`] does the same among peers, and [`peer`] accepts them over TLS; [`attempt`] sends
-//! the request over the session, [`pump`] moves the body, [`mirror`] sends copies, [`response`]
-//! checks the backend's head and writes the client's; [`answer`] has the proxy's own responses,
-//! [`grpc`] those to gRPC requests, and [`challenge`] those to an ACME directory. [`http2`] serves
-//! each stream of a client as such a connection, and gives each request a stream to a backend.
+//! upstream head, [`routing`] decides its route, [`exchange`] serves it. [`place`] picks a backend,
+//! [`tries`] tries backends until one answers, [`delegate`] does the same among peers, and [`peer`]
+//! accepts them over TLS. [`attempt`] sends the request over the session, [`pump`] moves the body,
+//! [`mirror`] sends copies, [`response`] checks the backend's head and writes the client's.
+//! [`answer`] has the proxy's own responses, [`grpc`] those to gRPC requests, and [`challenge`]
+//! those to an ACME directory. [`http2`] serves each stream of a client as such a connection, and
+//! gives each request a stream to a backend.
 
 mod answer;
 mod attempt;
@@ -27,6 +28,7 @@ mod mux;
 mod open;
 mod origin;
 mod peer;
+mod place;
 mod proxied;
 mod pump;
 mod redirect;
@@ -36,6 +38,7 @@ mod response;
 mod routed;
 mod routing;
 mod traced;
+mod tries;
 mod why;
 
 use std::net::SocketAddr;

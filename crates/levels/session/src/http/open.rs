@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::connection::ClientConnection;
-use super::exchange::{Failure, Sessions, Tries};
+use super::tries::{Failure, Sessions, Tries};
 use crate::config::Upstream;
 use crate::lease::Lease;
 use crate::reason::Reason;
