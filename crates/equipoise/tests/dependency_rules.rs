@@ -163,7 +163,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     // Conditions of routes, and the decision which one a request takes.
-    ("equipoise-routes", &[]),
+    ("equipoise-routes", &["equipoise-basics"]),
     // Limits on clients: prefixes, rates, counts.
     ("equipoise-limits", &["equipoise-basics"]),
     ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),

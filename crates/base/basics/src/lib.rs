@@ -1,11 +1,11 @@
 //! Small parts that every floor uses, each written once.
 //!
-//! **In**: paths, locks, errors, counts of failures. **Out**: bounded contents and durable files
-//! ([`files`]), guards ([`lock`]), bounded logs ([`LogLimit`],
-//! [`OncePerMinute`]),
-//! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`],
-//! [`rough`], [`two_units`]). **Fails** with [`std::io::Error`]; nothing here panics or logs.
+//! **In**: paths, locks, errors, counts of failures, prefixes. **Out**: bounded contents and
+//! durable files ([`files`]), guards ([`lock`]), bounded logs ([`LogLimit`], [`OncePerMinute`]),
+//! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`], [`rough`], [`two_units`]), the addresses
+//! of a prefix ([`AddressRange`]). **Fails** with [`std::io::Error`]; nothing here panics or logs.
 
+mod address_range;
 mod backoff;
 mod causes;
 mod child;
@@ -14,6 +14,7 @@ pub mod files;
 mod lock;
 mod log_limit;
 
+pub use address_range::{AddressRange, mapped};
 pub use backoff::{Backoff, Waits};
 pub use causes::with_causes;
 pub use child::die_with_parent;

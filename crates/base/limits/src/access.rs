@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use equipoise_basics::{AddressRange, mapped};
 
 /// Address prefixes that are allowed and denied. The longest prefix of an address decides.
 ///
@@ -7,10 +9,7 @@ use std::net::IpAddr;
 /// prefixes alone lets in those, and a list of denied prefixes alone keeps out those. An
 /// IPv4-mapped IPv6 address counts as IPv4, to which no IPv6 prefix applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessList {
-    v4: Ranges,
-    v6: Ranges,
-}
+pub struct AccessList(Ranges);
 
 /// The first address of each range, and whether it is allowed; a range ends before the next.
 type Ranges = Vec<(u128, bool)>;
@@ -32,48 +31,33 @@ impl AccessList {
             allow.chain(denied.iter().map(|prefix| (*prefix, false))).collect();
         // Longer prefixes are painted over shorter ones; the sort keeps denied after allowed.
         prefixes.sort_by_key(|((_, length), _)| *length);
-        let ranges = |is_v4: bool| {
-            let of_family = prefixes.iter().filter(|((address, _), _)| address.is_ipv4() == is_v4);
-            painted(
-                default,
-                of_family.map(|((address, length), it)| (range(*address, *length), *it)),
-            )
-        };
-        AccessList { v4: ranges(true), v6: ranges(false) }
+        let (v4, v6): (Vec<_>, Vec<_>) =
+            prefixes.into_iter().partition(|((address, _), _)| address.is_ipv4());
+        let painting =
+            |((address, length), is_allowed)| (AddressRange::new(address, length), is_allowed);
+        // No IPv6 prefix applies to IPv4.
+        let all_v4 = ((Ipv4Addr::UNSPECIFIED.into(), 0), default);
+        let in_order = v6.into_iter().chain([all_v4]).chain(v4);
+        AccessList(painted(default, in_order.map(painting)))
     }
 
     /// Whether every address is allowed.
     pub fn allows_all(&self) -> bool {
-        let all = |ranges: &Ranges| ranges.iter().all(|(_, is_allowed)| *is_allowed);
-        all(&self.v4) && all(&self.v6)
+        self.0.iter().all(|(_, is_allowed)| *is_allowed)
     }
 
     /// Whether `client` is served. O(log n).
     pub fn allows(&self, client: IpAddr) -> bool {
-        let (ranges, bits) = match client.to_canonical() {
-            IpAddr::V4(v4) => (&self.v4, u128::from(v4.to_bits())),
-            IpAddr::V6(v6) => (&self.v6, v6.to_bits()),
-        };
-        let after = ranges.partition_point(|(first, _)| *first <= bits);
-        after.checked_sub(1).is_none_or(|at| ranges[at].1)
+        let bits = mapped(client);
+        let after = self.0.partition_point(|(first, _)| *first <= bits);
+        after.checked_sub(1).is_none_or(|at| self.0[at].1)
     }
 }
 
-/// First and last address.
-fn range(address: IpAddr, length: u8) -> (u128, u128) {
-    let (bits, width) = match address {
-        IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
-        IpAddr::V6(v6) => (v6.to_bits(), 128),
-    };
-    let free = width - u32::from(length).min(width);
-    let mask = 1_u128.checked_shl(free).map_or(u128::MAX, |end| end - 1);
-    (bits & !mask, bits | mask)
-}
-
 /// Ranges of all addresses, after each of `ranges` was painted over those before it.
-fn painted(default: bool, ranges: impl Iterator<Item = ((u128, u128), bool)>) -> Ranges {
+fn painted(default: bool, ranges: impl Iterator<Item = (AddressRange, bool)>) -> Ranges {
     let mut begins = BTreeMap::from([(0_u128, default)]);
-    for ((first, last), is_allowed) in ranges {
+    for (AddressRange { first, last }, is_allowed) in ranges {
         let before = begins.range(..=last).next_back().map_or(default, |(_, before)| *before);
         let covered: Vec<u128> = begins.range(first..=last).map(|(begin, _)| *begin).collect();
         for begin in covered {
@@ -151,9 +135,8 @@ mod tests {
             (client, _) in prefix(),
         ) {
             let covers = |(address, length): &&(IpAddr, u8)| {
-                let (first, last) = range(*address, *length);
-                let (bits, _) = range(client, 128);
-                address.is_ipv4() == client.is_ipv4() && first <= bits && bits <= last
+                let range = AddressRange::new(*address, *length);
+                address.is_ipv4() == client.is_ipv4() && range.contains(client)
             };
             let longest = |prefixes: &[(IpAddr, u8)]| {
                 prefixes.iter().filter(covers).map(|(_, length)| i32::from(*length)).max()

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use equipoise_basics::AddressRange;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::{normal, query};
@@ -288,37 +289,20 @@ impl FieldCondition {
 
 /// A prefix of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
-    address: u128,
-    /// Bits of the prefix, in IPv6.
-    length: u32,
-}
+pub struct Source(AddressRange);
 
 impl Source {
     /// The prefix of this many bits.
     pub fn new(address: IpAddr, length: u8) -> Source {
-        let extra = if address.is_ipv4() { 96 } else { 0 };
-        Source { address: bits(address), length: (u32::from(length) + extra).min(128) }
+        Source(AddressRange::new(address, length))
     }
 
     /// Whether the address is in it.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
-        self.contains_bits(bits(address))
+        self.0.contains(address)
     }
 
     pub(crate) fn covers(&self, other: &Source) -> bool {
-        self.length <= other.length && self.contains_bits(other.address)
-    }
-
-    fn contains_bits(&self, address: u128) -> bool {
-        self.length == 0 || (self.address ^ address) >> (128 - self.length) == 0
-    }
-}
-
-/// An address in IPv6: one of IPv4 as `::ffff:a.b.c.d`.
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
+        self.0.covers(&other.0)
     }
 }

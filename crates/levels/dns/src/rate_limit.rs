@@ -17,6 +17,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use equipoise_basics::AddressRange;
 use siphasher::sip::SipHasher13;
 
 use crate::now::TICKS_PER_SECOND;
@@ -118,16 +119,7 @@ impl RateLimiter {
 /// The first `length` bits of an address. IPv4 and IPv6 prefixes are distinct.
 #[inline]
 pub(crate) fn prefix(address: IpAddr, length: u8) -> u128 {
-    match address {
-        IpAddr::V4(v4) => {
-            let kept = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);
-            u128::from(u32::from(v4) & kept) | 0xffff << 32
-        }
-        IpAddr::V6(v6) => {
-            let kept = u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0);
-            u128::from(v6) & kept
-        }
-    }
+    AddressRange::new(address, length).first
 }
 
 #[cfg(test)]

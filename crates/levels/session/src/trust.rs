@@ -1,14 +1,13 @@
 //! Senders that a front door believes about the clients behind them.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use equipoise_basics::{AddressRange, mapped};
+
 /// The address prefixes of other proxies, as sorted ranges that do not overlap.
-///
-/// An IPv4 address counts as the IPv6 address that it is mapped to (RFC 4291, section 2.5.5.2), so
-/// that a dual-stack socket and an IPv4 socket agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedSources(Arc<[(u128, u128)]>);
+pub struct TrustedSources(Arc<[AddressRange]>);
 
 impl TrustedSources {
     /// Whether no sender is trusted.
@@ -18,44 +17,29 @@ impl TrustedSources {
 
     /// Whether `sender` has one of the prefixes. O(log n).
     pub fn contains(&self, sender: IpAddr) -> bool {
-        let bits = bits_of(sender);
-        let after = self.0.partition_point(|(first, _)| *first <= bits);
-        after.checked_sub(1).is_some_and(|at| bits <= self.0[at].1)
+        let bits = mapped(sender);
+        let after = self.0.partition_point(|range| range.first <= bits);
+        after.checked_sub(1).is_some_and(|at| bits <= self.0[at].last)
     }
 }
 
 /// From addresses, each with the number of its bits that count.
 impl FromIterator<(IpAddr, u8)> for TrustedSources {
     fn from_iter<I: IntoIterator<Item = (IpAddr, u8)>>(prefixes: I) -> TrustedSources {
-        let mut ranges: Vec<(u128, u128)> = prefixes.into_iter().map(range_of).collect();
+        let range = |(address, length)| AddressRange::new(address, length);
+        let mut ranges: Vec<AddressRange> = prefixes.into_iter().map(range).collect();
         ranges.sort_unstable();
-        let mut merged: Vec<(u128, u128)> = Vec::new();
-        for (first, last) in ranges {
+        let mut merged: Vec<AddressRange> = Vec::new();
+        for range in ranges {
             match merged.last_mut() {
-                Some(previous) if first <= previous.1 => previous.1 = previous.1.max(last),
-                _ => merged.push((first, last)),
+                Some(previous) if range.first <= previous.last => {
+                    previous.last = previous.last.max(range.last);
+                }
+                _ => merged.push(range),
             }
         }
         TrustedSources(merged.into())
     }
-}
-
-fn bits_of(address: IpAddr) -> u128 {
-    let mapped = |address: Ipv6Addr| u128::from(address);
-    match address {
-        IpAddr::V4(address) => mapped(address.to_ipv6_mapped()),
-        IpAddr::V6(address) => mapped(address),
-    }
-}
-
-fn range_of((address, length): (IpAddr, u8)) -> (u128, u128) {
-    let free_bits = match address {
-        IpAddr::V4(_) => 32 - u32::from(length.min(32)),
-        IpAddr::V6(_) => 128 - u32::from(length.min(128)),
-    };
-    let free = u128::MAX.checked_shr(128 - free_bits).unwrap_or(0);
-    let first = bits_of(address) & !free;
-    (first, first | free)
 }
 
 #[cfg(test)]
