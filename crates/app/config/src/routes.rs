@@ -9,7 +9,7 @@ use equipoise_session::config::Protocol;
 use equipoise_session::route::{
     Action, Conditions, Edits, Expression, FieldCondition, FixedAnswer, Mirror, PathCondition,
     PathRewrite, Pools, Redirect, RetryOn, Rewrite, RouteConfig, RouteOptions, Routes, Source,
-    Split, Sticky,
+    Split,
 };
 
 use super::problem::Findings;
@@ -169,7 +169,7 @@ fn pools(values: &Values, door: &Values, findings: &mut Findings<'_>) -> Option<
     if shares.is_empty() {
         let name = values.text("pool").or_else(|| door.text("pool"))?;
         let split = Split::new([1])?;
-        return Some(Pools { names: vec![name.into()], split, sticky: Sticky::No });
+        return Some(Pools { names: vec![name.into()], split, sticky: None });
     }
     let named = shares
         .iter()
@@ -180,7 +180,7 @@ fn pools(values: &Values, door: &Values, findings: &mut Findings<'_>) -> Option<
         findings.error(values.at("pools"), &values.path_of("pools"), text.to_string());
         return None;
     };
-    let sticky = values.parsed("sticky").map_or(Sticky::No, |StickyTo(sticky)| sticky);
+    let sticky = values.parsed("sticky").map(|StickyTo(part)| part);
     Some(Pools { names: names.into_iter().map(Into::into).collect(), split, sticky })
 }
 

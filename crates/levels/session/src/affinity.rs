@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use equipoise_core::hash;
 
-/// The part of a request that the scheduler `source-hash` hashes. Requests without it are hashed by
-/// the client's address.
+/// The part of a request that is hashed to pick a pool or a backend. Requests without it are hashed
+/// by the client's address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HashBy {
     /// The client's address.
@@ -23,11 +23,20 @@ pub enum HashBy {
 impl HashBy {
     /// The hash of a request, if it has this part. `head` is as it goes to a backend.
     pub(crate) fn hash(&self, head: &[u8]) -> Option<u64> {
+        self.hash_in(|name| fields(head, name), || query(head))
+    }
+
+    /// As [`Self::hash`], from the values of the fields of a name, and the query.
+    pub(crate) fn hash_in<'n, 'h, Values: Iterator<Item = &'h [u8]>>(
+        &'n self,
+        fields: impl FnOnce(&'n str) -> Values,
+        query: impl FnOnce() -> &'h [u8],
+    ) -> Option<u64> {
         let value = match self {
             HashBy::Source => None,
-            HashBy::Header(name) => fields(head, name).next(),
-            HashBy::Cookie(name) => cookie(head, name),
-            HashBy::Query(name) => parameter(head, name),
+            HashBy::Header(name) => fields(name).next(),
+            HashBy::Cookie(name) => fields("cookie").find_map(|cookies| cookie_in(cookies, name)),
+            HashBy::Query(name) => parameter_in(query(), name),
         };
         value.map(hash::key_hash)
     }
@@ -82,15 +91,25 @@ fn cookie<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
 }
 
 /// The value of the first cookie of this name in the value of a `Cookie` field.
-pub(crate) fn cookie_in<'c>(cookies: &'c [u8], name: &str) -> Option<&'c [u8]> {
+fn cookie_in<'c>(cookies: &'c [u8], name: &str) -> Option<&'c [u8]> {
     let mut cookies = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     cookies.find_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 /// The value of the first parameter of this name.
 pub(crate) fn parameter<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
-    let target = head.split(|byte| *byte == b' ').nth(1)?;
-    let (_, query) = target.split_at(target.iter().position(|byte| *byte == b'?')? + 1);
+    parameter_in(query(head), name)
+}
+
+/// The query of a request, without its `?`; empty without one.
+fn query(head: &[u8]) -> &[u8] {
+    let target = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let at = target.iter().position(|byte| *byte == b'?');
+    at.map_or(&[], |at| &target[at + 1..])
+}
+
+/// The value of the first parameter of this name in a query.
+fn parameter_in<'q>(query: &'q [u8], name: &str) -> Option<&'q [u8]> {
     let mut parameters = query.split(|byte| *byte == b'&');
     parameters.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }

@@ -3,7 +3,6 @@
 use std::str::FromStr;
 
 use equipoise_session::config::{HashBy, Hedge};
-use equipoise_session::route::Sticky;
 
 use super::read_duration;
 
@@ -59,22 +58,17 @@ impl FromStr for RetryFailure {
     }
 }
 
-/// The value that requests to the same pool share: `source`, `header:NAME` or `cookie:NAME`.
+/// The part that requests to the same pool share: `source`, `header:NAME` or `cookie:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StickyTo(pub Sticky);
+pub(crate) struct StickyTo(pub HashBy);
 
 impl FromStr for StickyTo {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
-        match kind {
-            "source" if text == "source" => Ok(StickyTo(Sticky::Source)),
-            "header" if is_token(name) => {
-                Ok(StickyTo(Sticky::Header(name.to_ascii_lowercase().into())))
-            }
-            "cookie" if is_token(name) => Ok(StickyTo(Sticky::Cookie(name.into()))),
-            _ => Err(()),
+        match text.parse()? {
+            HashedBy(HashBy::Query(_)) => Err(()),
+            HashedBy(part) => Ok(StickyTo(part)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use equipoise_session::Reason;
 use equipoise_session::config::{HashBy, LimitBy, Rate};
 use equipoise_session::registry::Status;
-use equipoise_session::route::{Action, Sticky, Unmet};
+use equipoise_session::route::{Action, Unmet};
 use equipoise_session::why::{
     AffinityStep, CertificateStep, DecisionStep, DispatchStep, DoorStep, PoolStep, QueueStep,
     RouteStep,
@@ -194,11 +194,11 @@ fn part(by: &HashBy) -> String {
 /// A pool.
 pub(super) fn pool(step: &PoolStep, status: &Status) -> String {
     let chosen = match &step.by {
+        Some(by) => format!(" by the {}", part(by)),
+        None if step.share < 1.0 => {
+            format!(" for {} of requests, at random", percent(step.share))
+        }
         None => String::new(),
-        Some(Sticky::No) => format!(" for {} of requests, at random", percent(step.share)),
-        Some(Sticky::Source) => " by the client's address".into(),
-        Some(Sticky::Header(name)) => format!(" by the header {name}"),
-        Some(Sticky::Cookie(name)) => format!(" by the cookie {name}"),
     };
     let Some(found) = status.pools.iter().find(|pool| pool.name == step.name) else {
         return format!("pool {}{chosen}", step.name);

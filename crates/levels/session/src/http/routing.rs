@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-use equipoise_core::hash::key_hash;
 use equipoise_routes::{Fields, RequestParts, Unmet, normal};
 
 use super::answer::phrase;
@@ -14,9 +13,8 @@ use super::edits::ResponseEdits;
 use super::redirect::{OwnResponse, RequestLine};
 use super::request::{Origin, Target};
 use super::routed::Routed;
-use crate::affinity::cookie_in;
 use crate::reason::Reason;
-use crate::route::{Action, FixedAnswer, Redirect, RouteConfig, Sticky};
+use crate::route::{Action, FixedAnswer, Pools, Redirect, RouteConfig};
 use crate::snapshot::FrontDoorView;
 
 /// The route that a request takes.
@@ -24,7 +22,7 @@ use crate::snapshot::FrontDoorView;
 pub(crate) struct Hit {
     /// Its index.
     pub(crate) at: u32,
-    /// The hash of the header or cookie that its pool depends on.
+    /// The hash of the part that its pool depends on.
     pub(crate) key: Option<u64>,
 }
 
@@ -73,7 +71,12 @@ impl<'a> Decision<'a> {
         };
         let hit = at.zip(route).map(|(at, route)| Hit {
             at: at as u32,
-            key: sticky(route).and_then(|sticky| headers.key(sticky)),
+            key: match &route.action {
+                Action::Pools(Pools { sticky: Some(by), .. }) => {
+                    by.hash_in(|name| headers.values(name), || target_parts.query())
+                }
+                _ => None,
+            },
         });
         Ok(Decision { hit, route, target })
     }
@@ -125,6 +128,11 @@ impl<'t> PathAndQuery<'t> {
         Ok(PathAndQuery { sent, query, path })
     }
 
+    /// The query without its `?`.
+    fn query(&self) -> &'t [u8] {
+        self.query.strip_prefix('?').unwrap_or_default().as_bytes()
+    }
+
     /// The parts of a request that routes have conditions of.
     fn parts<'p>(
         &'p self,
@@ -137,7 +145,7 @@ impl<'t> PathAndQuery<'t> {
             method,
             host: target.host,
             path: &self.path,
-            query: self.query.strip_prefix('?').unwrap_or_default().as_bytes(),
+            query: self.query(),
             source: origin.client,
             headers,
         }
@@ -154,15 +162,13 @@ fn joined(path: &[u8], query: &str) -> Result<String, Reason> {
 /// pools; `None`: its pool is random.
 pub(super) fn pool_hash(view: &FrontDoorView, hit: Hit, source: u64) -> Option<u64> {
     let route = view.config.routes.routes().get(hit.at as usize);
-    let is_random = route.and_then(sticky) == Some(&Sticky::No);
+    // A route without pools takes none, so any hash will do.
+    let is_random = route.is_some_and(is_random);
     (!is_random).then(|| hit.key.unwrap_or(source))
 }
 
-fn sticky(route: &RouteConfig) -> Option<&Sticky> {
-    match &route.action {
-        Action::Pools(pools) => Some(&pools.sticky),
-        Action::Redirect(_) | Action::Answer(_) => None,
-    }
+fn is_random(route: &RouteConfig) -> bool {
+    matches!(&route.action, Action::Pools(pools) if pools.sticky.is_none())
 }
 
 /// Header fields as they were parsed.
@@ -175,21 +181,9 @@ impl Fields for Headers<'_, '_> {
 }
 
 impl Headers<'_, '_> {
-    fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+    fn values<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s [u8]> {
         let named = self.0.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
         named.map(|field| field.value)
-    }
-
-    /// The hash of the value that requests of one pool have in common.
-    fn key(&self, sticky: &Sticky) -> Option<u64> {
-        let value = match sticky {
-            Sticky::No | Sticky::Source => None,
-            Sticky::Header(name) => self.values(name).next(),
-            Sticky::Cookie(name) => {
-                self.values("cookie").find_map(|cookies| cookie_in(cookies, name))
-            }
-        };
-        value.map(key_hash)
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn explain(
     let source = ClientHashes::new(question.client(), view.config.listen).source;
     let pools = pools(view, head.route, source);
     let by = match hit.map(|route| &route.action) {
-        Some(Action::Pools(pools)) if pools.names.len() > 1 => Some(pools.sticky.clone()),
+        Some(Action::Pools(pools)) if pools.names.len() > 1 => pools.sticky.clone(),
         _ => None,
     };
     Some(Goes { pools, by, work: head.class.into(), head: out })

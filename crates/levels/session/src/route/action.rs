@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use equipoise_routes::{Expression, Split};
 
+use crate::affinity::HashBy;
+
 /// Where the requests of a route go.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -32,21 +34,8 @@ pub struct Pools {
     pub names: Vec<Arc<str>>,
     /// Their shares, in the same order.
     pub split: Split,
-    /// The value that requests to the same pool share.
-    pub sticky: Sticky,
-}
-
-/// The value that requests to the same one of several pools share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sticky {
-    /// Nothing: the pool is random.
-    No,
-    /// The client's address.
-    Source,
-    /// The value of this header, named in lower case; without it the client's address.
-    Header(Box<str>),
-    /// The value of this cookie; without it the client's address.
-    Cookie(Box<str>),
+    /// The part that requests to the same pool share; `None`: the pool is random.
+    pub sticky: Option<HashBy>,
 }
 
 /// A redirect.

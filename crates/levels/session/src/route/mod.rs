@@ -19,7 +19,7 @@ pub use equipoise_routes::{
     Split, Table, TooLarge, Unmet,
 };
 
-pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite, Sticky};
+pub use action::{Action, FixedAnswer, PathRewrite, Pools, Redirect, Rewrite};
 pub use edits::{Edits, SecurityHeaders};
 pub(crate) use mirror::CopyInFlight;
 pub use mirror::{CopyOutcome, Mirror, MirrorLive, MirrorView};

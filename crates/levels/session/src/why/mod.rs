@@ -13,9 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::affinity::HashBy;
 use crate::config::{Challenges, Protocol};
 use crate::permits::Work;
-use crate::route::Sticky;
 
 pub use step::{
     AffinityStep, BackendStep, CertificateStep, DecisionStep, DispatchStep, DoorStep, PoolStep,
@@ -65,8 +65,8 @@ pub struct Explainer {
 pub(crate) struct Goes {
     /// Indices in the snapshot, with their shares of requests like this one.
     pub(crate) pools: Vec<(usize, f64)>,
-    /// The value by which one of several is chosen.
-    pub(crate) by: Option<Sticky>,
+    /// The part by which one of several is chosen; `None`: there is one, or it is random.
+    pub(crate) by: Option<HashBy>,
     /// The kind of permits that it takes.
     pub(crate) work: Work,
     /// Head of the request as it goes to a backend; empty without one.

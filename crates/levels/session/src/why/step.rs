@@ -11,7 +11,7 @@ use crate::Reason;
 use crate::affinity::HashBy;
 use crate::config::Protocol;
 use crate::limiter::LimitState;
-use crate::route::{Action, Sticky};
+use crate::route::Action;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,8 +135,9 @@ pub struct PoolStep {
     pub name: Arc<str>,
     /// The share of requests that it serves of those that the route takes.
     pub share: f64,
-    /// The value by which one of the route's several pools is chosen.
-    pub by: Option<Sticky>,
+    /// The part by which one of the route's several pools is chosen; `None`: it has one pool, or
+    /// the choice is random.
+    pub by: Option<HashBy>,
     /// All backends are unhealthy, and are picked because no other place is left.
     pub fails_open: bool,
 }
