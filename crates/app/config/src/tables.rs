@@ -13,6 +13,7 @@ mod dispatch;
 mod dns;
 mod door;
 mod driver;
+mod etcd;
 mod forms;
 mod health;
 mod limits;

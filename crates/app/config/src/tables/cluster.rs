@@ -3,7 +3,7 @@
 use equipoise_cluster::{ControllerAddress, JoinToken};
 
 use super::super::option::{Form, Kind, Opt, Table, reads_as};
-use super::{FOLDER, NAME};
+use super::{FOLDER, NAME, etcd};
 
 pub(super) static CLUSTER: Table = Table {
     title: "[cluster]",
@@ -64,7 +64,7 @@ static STORE: Table = Table {
     options: &[
         Opt::optional(
             "etcd",
-            Kind::Texts(&ETCD),
+            Kind::Texts(&etcd::MEMBER),
             "a file of this machine, in the folder `[controller] state`",
             "Members of an etcd cluster.",
         ),
@@ -74,37 +74,12 @@ static STORE: Table = Table {
             "\"equipoise\"",
             "Folder of etcd for all keys, so that several clusters may share one etcd.",
         ),
-        Opt::optional(
-            "authority",
-            Kind::Text(&PATH),
-            "etcd is not encrypted",
-            "File with the certificate (PEM) of the authority that signed etcd's certificates; needed for https.",
-        ),
-        Opt::optional(
-            "certificate",
-            Kind::Text(&PATH),
-            "etcd requires none",
-            "File with the certificate (PEM) that authenticates this controller to etcd; needs `key`.",
-        ),
-        Opt::optional(
-            "key",
-            Kind::Text(&PATH),
-            "etcd requires none",
-            "File with the certificate's key (PEM).",
-        ),
-        Opt::optional(
-            "server-name",
-            Kind::Text(&HOST_NAME),
-            "the host of each URL",
-            "The name in etcd's certificates.",
-        ),
-        Opt::optional("user", Kind::Text(&NAME), "etcd has no users", "User of etcd."),
-        Opt::optional(
-            "password-file",
-            Kind::Text(&PATH),
-            "etcd has no users",
-            "File with the user's password.",
-        ),
+        etcd::AUTHORITY,
+        etcd::CERTIFICATE,
+        etcd::KEY,
+        etcd::SERVER_NAME,
+        etcd::USER,
+        etcd::PASSWORD_FILE,
     ],
 };
 
@@ -131,15 +106,6 @@ static TOKEN: Form = Form {
     noun: "a join token",
     accepted: "the line that `equipoise cluster token create` prints, eqp1.ID.SECRET.FINGERPRINT",
     fits: reads_as::<JoinToken>,
-};
-
-pub(super) static ETCD: Form = Form {
-    noun: "the URL of an etcd member",
-    accepted: "http://HOST:PORT or https://HOST:PORT, such as \"http://10.0.0.1:2379\"",
-    fits: |text| {
-        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        rest.is_some_and(reads_as::<ControllerAddress>)
-    },
 };
 
 pub(super) static PATH: Form = Form {

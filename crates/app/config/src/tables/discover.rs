@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::cluster::{ETCD as MEMBER, HOST_NAME, PATH as FILE_PATH};
+use super::cluster::PATH as FILE_PATH;
 use super::driver::URL;
-use super::{DAY, HOUR, LABEL, ms, secs};
+use super::etcd::{MEMBER, WORD};
+use super::{DAY, HOUR, LABEL, etcd, ms, secs};
 
 pub(super) static DISCOVER: Table = Table {
     title: "[pool.discover]",
@@ -129,37 +130,12 @@ static ETCD: Table = Table {
             "The prefix, without the final `/`: a backend's key is PREFIX/NAME, and its value an address, or a table in \
              JSON like those of `backends`.",
         ),
-        Opt::optional(
-            "authority",
-            Kind::Text(&FILE_PATH),
-            "etcd is not encrypted",
-            "File with the certificate (PEM) of the authority that signed etcd's certificates; needed for https.",
-        ),
-        Opt::optional(
-            "certificate",
-            Kind::Text(&FILE_PATH),
-            "etcd requires none",
-            "File with the certificate (PEM) that authenticates this process to etcd; needs `key`.",
-        ),
-        Opt::optional(
-            "key",
-            Kind::Text(&FILE_PATH),
-            "etcd requires none",
-            "File with the certificate's key (PEM).",
-        ),
-        Opt::optional(
-            "server-name",
-            Kind::Text(&HOST_NAME),
-            "the host of each URL",
-            "The name in etcd's certificates.",
-        ),
-        Opt::optional("user", Kind::Text(&WORD), "etcd has no users", "User of etcd."),
-        Opt::optional(
-            "password-file",
-            Kind::Text(&FILE_PATH),
-            "etcd has no users",
-            "File with the user's password.",
-        ),
+        etcd::AUTHORITY,
+        etcd::CERTIFICATE,
+        etcd::KEY,
+        etcd::SERVER_NAME,
+        etcd::USER,
+        etcd::PASSWORD_FILE,
     ],
 };
 
@@ -273,15 +249,6 @@ static NAME: Form = Form {
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         };
         text.len() <= 253 && labels.split('.').all(is_label)
-    },
-};
-
-static WORD: Form = Form {
-    noun: "a name",
-    accepted: "1 to 128 letters, digits, `.`, `_` and `-`",
-    fits: |text| {
-        (1..=128).contains(&text.len())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     },
 };
 
