@@ -40,7 +40,7 @@ HOMONYMS = {
     "the protocol without I/O, and the same over DDS": "Client Controller Driver Member Process PublishError Reader Reply"
     " Sample Worker Writer",
     "the arguments of a command": "Args",
-    "the client of one interface, and what it reports": "AskError ClientError Endpoint ListenError OpenError",
+    "the client of one interface, and what it reports": "ClientError Endpoint ListenError OpenError",
     "the field's word in several fields": "Cause Counter Entry Fingerprint Host Key Memory Multicast Name Outcome Plain"
     " Event Policy Ports Prefix Pressure Program Protocol Token Update",
     "test support has its own, so that it shares nothing with the code under test": "Answer Gate Intake",

@@ -50,7 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-tls",
         ],
     ),
-    ("equipoise-otlp", &["equipoise-basics", "equipoise-core"]),
+    ("equipoise-otlp", &["equipoise-basics", "equipoise-core", "equipoise-http-client"]),
     ("equipoise-handover", &["equipoise-basics", "equipoise-core"]),
     // Its outcome is each level's own configuration.
     (
@@ -186,8 +186,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-controller",
         ],
     ),
-    ("equipoise-acme", &["equipoise-basics", "equipoise-tls"]),
-    ("equipoise-discovery", &["equipoise-basics", "equipoise-core", "equipoise-store"]),
+    ("equipoise-acme", &["equipoise-basics", "equipoise-http-client", "equipoise-tls"]),
+    (
+        "equipoise-discovery",
+        &["equipoise-basics", "equipoise-core", "equipoise-http-client", "equipoise-store"],
+    ),
     ("equipoise-monitor", &["equipoise-core"]),
     ("equipoise-planner", &["equipoise-core"]),
     (
@@ -200,7 +203,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-store",
         ],
     ),
-    ("equipoise-driver", &["equipoise-basics"]),
+    ("equipoise-driver", &["equipoise-basics", "equipoise-http-client"]),
     (
         "equipoise-planning",
         &[
@@ -243,6 +246,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-core", &[]),
     // Admission of connections by the API, by the cluster and for workers.
     ("equipoise-admission", &["equipoise-basics"]),
+    // Requests of the control side to other services.
+    ("equipoise-http-client", &["equipoise-basics"]),
     // Files, locks, waits, error texts.
     ("equipoise-basics", &[]),
     // Stand-alone: usable without the rest of the workspace.

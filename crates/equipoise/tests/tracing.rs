@@ -3,9 +3,14 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
+use common::certificates::Certificates;
+use common::peer::{Peer, spawn};
 use common::{Folder, Process, get, text};
 use equipoise_testkit::{Answer, Client, HttpBackend, Intake, ReservedPort, eventually, free_port};
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -332,4 +337,55 @@ fn a_deaf_collector_delays_no_request_and_lost_spans_are_counted() {
     process.wait_for_text("cannot export spans to http://127.0.0.1:");
     let counted = "equipoise_spans_lost_total{reason=\"not_accepted\"} 0\n";
     assert!(eventually(|| !get(rig.api.address(), "/metrics").text().contains(counted)));
+}
+
+/// nginx with a certificate for 127.0.0.1, which passes requests on to a collector.
+fn nginx(certificates: &Certificates, listens: SocketAddr, collector: SocketAddr) -> Peer {
+    let params = CertificateParams::new(["127.0.0.1".to_string()]).expect("an address");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, &certificates.authority).expect("a certificate");
+    let both = format!("{}{}", certificate.pem(), key.serialize_pem());
+    let pem = certificates.folder.write("collector.pem", &both);
+    std::fs::set_permissions(&pem, PermissionsExt::from_mode(0o600)).expect("a mode");
+    let folder = certificates.path("");
+    let config = format!(
+        "daemon off; master_process off; worker_processes 1; pid {folder}nginx.pid;\n\
+         error_log {folder}nginx.log;\nevents {{ }}\n\
+         http {{ access_log off;\n\
+         client_body_temp_path {folder}t1; proxy_temp_path {folder}t2; fastcgi_temp_path {folder}t3;\n\
+         uwsgi_temp_path {folder}t4; scgi_temp_path {folder}t5;\n\
+         server {{ listen {listens} ssl; ssl_certificate {folder}collector.pem;\n\
+         ssl_certificate_key {folder}collector.pem;\n\
+         location / {{ proxy_pass http://{collector}; }} }} }}\n"
+    );
+    let file = certificates.folder.write("nginx.conf", &config);
+    spawn(Command::new("/usr/sbin/nginx").args(["-c", text(&file), "-e", "stderr"]), listens)
+}
+
+#[test]
+fn spans_are_sent_over_tls_to_a_collector_that_is_verified() {
+    let (certificates, others) = (Certificates::new("spans-tls"), Certificates::new("spans-other"));
+    let (collector, options) = collector("1.0");
+    let listens = free_port();
+    let _nginx = nginx(&certificates, listens.address(), collector.address());
+    let (plain, encrypted) = (collector.address(), listens.address());
+    let options = options.replace(&format!("http://{plain}"), &format!("https://{encrypted}"));
+    let backend = HttpBackend::named("a");
+    let pool = format!("backends = [\"{}\"]", backend.address());
+    let with =
+        |authorities: &Certificates| format!("{options}\nca = \"{}\"", authorities.path("ca.pem"));
+
+    let rig = Rig::new("spans-tls-verified");
+    let mut process = rig.start(&with(&certificates), "", &pool);
+    assert_eq!(rig.ask("/", ""), 200);
+    process.signal(libc::SIGTERM);
+    assert!(process.ended().success());
+    assert_eq!(spans(&collector).len(), 2, "{}", process.printed());
+
+    let rig = Rig::new("spans-tls-unknown");
+    let process = rig.start(&with(&others), "", &pool);
+    assert_eq!(rig.ask("/", ""), 200);
+    process.wait_for_text(&format!("cannot export spans to https://{encrypted}/v1/traces: "));
+    assert!(process.printed().contains("invalid peer certificate"), "{}", process.printed());
+    assert_eq!(spans(&collector).len(), 2);
 }

@@ -10,7 +10,7 @@ use equipoise_tls::{AutomaticName, Certificate};
 use super::problem::Findings;
 use super::text::Listen;
 use super::values::Values;
-use super::{FileKind, Surroundings};
+use super::{FileKind, Surroundings, authorities};
 
 /// The port at which a directory verifies names by HTTP-01, and by TLS-ALPN-01.
 const HTTP: u16 = 80;
@@ -73,28 +73,10 @@ pub(super) fn config(
     Some(Acme {
         directory: values.text("directory")?.into(),
         email: values.text("email").map(Into::into),
-        ca: match values.text("ca") {
-            Some(path) => Some(authorities(values, path, around, findings)?),
-            None => None,
-        },
+        ca: authorities::read(values, around, findings),
         folder: folder?,
         names,
     })
-}
-
-fn authorities(
-    values: &Values,
-    path: &str,
-    around: &Surroundings<'_>,
-    findings: &mut Findings<'_>,
-) -> Option<String> {
-    let wrong = match (around.read)(Path::new(path), FileKind::Certificates) {
-        Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => return Some(text),
-        Ok(_) => format!("\"{path}\" has no certificate in PEM (-----BEGIN CERTIFICATE-----)"),
-        Err(error) => format!("\"{path}\" cannot be read: {error}; accepted: a file of PEM"),
-    };
-    findings.error(values.at("ca"), &values.path_of("ca"), wrong);
-    None
 }
 
 /// Each name once, with the ways to verify it. Behind a device that forwards ports, the ports here

@@ -14,8 +14,8 @@ use super::text::ApiListen;
 use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
-    Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, cluster, discover,
-    dispatch, dns, door_tls, names, packet, planning, slice, tables,
+    Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, authorities,
+    cluster, discover, dispatch, dns, door_tls, names, packet, planning, slice, tables,
 };
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
@@ -62,15 +62,25 @@ pub(super) fn config(
         planning,
         cluster,
         acme,
-        tracing: file.table("tracing").and_then(tracing),
+        tracing: file.table("tracing").and_then(|it| tracing(it, around, findings)),
         dns,
         slices: slice::config(file, around),
     }
 }
 
-fn tracing(values: &Values) -> Option<Tracing> {
+fn tracing(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Tracing> {
+    let (url, ca) = (values.text("otlp")?, authorities::read(values, around, findings));
+    if values.given("ca") && url.starts_with("http://") {
+        let text = "has no effect: the URL of the collector is of http, which is not encrypted";
+        findings.warning(values.at("ca"), &values.path_of("ca"), text.into());
+    }
     Some(Tracing {
-        otlp: values.text("otlp")?.to_owned(),
+        otlp: url.to_owned(),
+        ca,
         sample: values.share("sample"),
         service: values.text("service").unwrap_or_default().to_owned(),
     })

@@ -10,6 +10,7 @@ mod acme;
 mod affinity;
 mod api;
 mod api_endpoints;
+mod authorities;
 mod build;
 mod checked;
 mod cluster;
@@ -172,6 +173,8 @@ pub struct Operations {
 pub struct Tracing {
     /// The URL of the collector.
     pub otlp: String,
+    /// Authorities that its certificate may be of, in PEM; `None`: those of the system.
+    pub ca: Option<String>,
     /// Share of requests that are sampled.
     pub sample: f64,
     /// Name of the service.

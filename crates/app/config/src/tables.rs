@@ -41,8 +41,8 @@ pub(super) use concurrency::CONCURRENCY;
 use concurrency::QUEUE;
 use discover::DISCOVER;
 pub(super) use discover::{RECORDS, RecordType};
-use dispatch::DISPATCH;
 pub(super) use dispatch::{CLASS as REQUEST_CLASS, PEER_TLS, PeerTlsMode};
+use dispatch::{DISPATCH, PEM_FILE};
 use dns::{DNS, NAMESERVER};
 pub(super) use dns::{MODE as DNS_MODE, SHARES};
 pub(super) use forms::NAME;
@@ -164,6 +164,12 @@ static TRACING: Table = Table {
             "otlp",
             Kind::Text(&COLLECTOR),
             "URL of the collector, which gets OTLP over HTTP in JSON. `/v1/traces` is added to it.",
+        ),
+        Opt::optional(
+            "ca",
+            Kind::Text(&PEM_FILE),
+            "the authorities of the system",
+            "A file in PEM with the authorities of the collector's certificate, for https.",
         ),
         Opt::default(
             "sample",

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use equipoise_core::Weight;
+use hyper::body::Bytes;
 use hyper::header::HeaderName;
 use serde::Deserialize;
 
@@ -91,7 +92,7 @@ impl ConsulSource {
     }
 
     /// Sends the query; a blocking one if `url` says so. Returns the index and the body.
-    async fn query(&mut self, url: &str, within: Duration) -> Result<(u64, Vec<u8>), SourceError> {
+    async fn query(&mut self, url: &str, within: Duration) -> Result<(u64, Bytes), SourceError> {
         let answer = self.client.get(url, within).await?;
         let index = answer.header("x-consul-index").and_then(|it| it.parse().ok());
         let index = index.ok_or(ConsulError::Index)?;

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_http_client::HttpError;
 use hyper::header::AUTHORIZATION;
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::backend::{Found, HostPort};
-use crate::http::{Client, HttpError};
+use crate::http::Client;
 use crate::list::BYTES_MAX;
 use crate::options::KubernetesOptions;
 use crate::source::{Read, Source, SourceError};

@@ -158,7 +158,7 @@ async fn a_service_that_stays_down_is_given_up() {
     assert_eq!(service.asked().len(), 3);
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let found = chain(&driver(closed).add(&ask()).await.unwrap_err());
-    assert!(found.contains(&format!("(tried 3 times): cannot connect to {closed}")), "{found}");
+    assert!(found.contains(&format!("(tried 3 times): {closed} cannot be reached")), "{found}");
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn one_that_does_not_answer_is_not_waited_for() {
         WebhookOptions { timeout: Duration::from_millis(100), tries: 2, ..options(&base) };
     let driver = WebhookDriver::open("web", options).unwrap();
     let found = chain(&driver.add(&ask()).await.unwrap_err());
-    assert!(found.contains("no whole answer within 100ms (timeout)"), "{found}");
+    assert!(found.contains("did not answer within 100ms"), "{found}");
 }
 
 #[tokio::test]

@@ -1,46 +1,40 @@
-//! The collector: a POST for each batch, over a connection of its own.
+//! The collector: a POST for each batch.
 
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use equipoise_http_client::{Authorities, AuthoritiesError, HttpError, head};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
-/// Longest time of a request.
+/// Longest time until the head of a response, and then until its end.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Largest response that is read.
-const RESPONSE_BYTES_MAX: usize = 64 << 10;
+const RESPONSE_BYTES_MAX: u64 = 64 << 10;
 
 /// Where spans are sent.
 pub(crate) struct Collector {
     /// With the path of traces.
     url: Uri,
-    host: HeaderValue,
+    /// `None`: the URL is of http.
+    authorities: Option<Authorities>,
 }
 
 /// The reason why spans were not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The URL of the collector.
-    #[error("{0} is not a URL that begins with http://")]
+    #[error("{0} is not a URL that begins with http:// or https://")]
     Url(String),
-    /// No connection was made.
-    #[error("it cannot be reached")]
-    Connect(#[source] io::Error),
-    /// No response came in time.
-    #[error("it did not answer within {0:?}")]
-    Late(Duration),
-    /// The response is not HTTP, or did not come.
-    #[error("it did not answer in HTTP")]
-    Exchange(#[source] hyper::Error),
+    /// No certificate of the collector could be verified.
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
+    /// There is no response.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// It refused the spans.
     #[error("it answered {0}")]
     Status(StatusCode),
@@ -51,70 +45,46 @@ impl ExportError {
     /// have accepted them.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            ExportError::Connect(_) => true,
+            ExportError::Http(HttpError::Connect { .. }) => true,
             ExportError::Status(status) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
-            ExportError::Url(_) | ExportError::Late(_) | ExportError::Exchange(_) => false,
+            ExportError::Url(_) | ExportError::Authorities(_) | ExportError::Http(_) => false,
         }
     }
 }
 
 impl Collector {
-    pub(crate) fn new(url: &str) -> Result<Collector, ExportError> {
+    /// The collector at this URL. With https, its certificate is of an authority in `ca` (PEM), or
+    /// of one that the system trusts.
+    pub(crate) fn new(url: &str, ca: Option<&str>) -> Result<Collector, ExportError> {
         let invalid = || ExportError::Url(url.to_owned());
         let whole: Uri =
             format!("{}/v1/traces", url.trim_end_matches('/')).parse().map_err(|_| invalid())?;
-        let host = whole.authority().and_then(|it| HeaderValue::from_str(it.as_str()).ok());
-        match (whole.scheme_str(), host) {
-            (Some("http"), Some(host)) => Ok(Collector { url: whole, host }),
-            _ => Err(invalid()),
-        }
+        let authorities = match (whole.scheme_str(), ca) {
+            (Some("http"), _) => None,
+            (Some("https"), Some(ca)) => Some(Authorities::from_pem(ca.as_bytes(), "`ca`")?),
+            (Some("https"), None) => Some(Authorities::of_system()?),
+            _ => return Err(invalid()),
+        };
+        Ok(Collector { url: whole, authorities })
     }
 
     /// Sends a body; returns the number of spans that the collector has rejected.
     pub(crate) async fn send(&self, body: Vec<u8>) -> Result<u64, ExportError> {
-        timeout(WITHIN, self.exchange(body)).await.unwrap_or(Err(ExportError::Late(WITHIN)))
-    }
-
-    async fn exchange(&self, body: Vec<u8>) -> Result<u64, ExportError> {
-        let name = self.url.host().unwrap_or_default();
-        // IPv6 addresses have brackets in a URL, and none in names.
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
-        let port = self.url.port_u16().unwrap_or(80);
-        let stream = TcpStream::connect((bare, port)).await.map_err(ExportError::Connect)?;
-        let opened = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = opened.map_err(ExportError::Exchange)?;
-        let answer = async {
-            let request = self.request(body);
-            let response = sender.send_request(request).await.map_err(ExportError::Exchange)?;
-            match response.status() {
-                StatusCode::OK => Ok(response.into_body()),
-                status => Err(ExportError::Status(status)),
-            }
-        };
-        let read = async {
-            let body = Limited::new(answer.await?, RESPONSE_BYTES_MAX).collect().await;
-            // The spans are accepted, whatever follows the status.
-            Ok(body.map_or(0, |body| rejected(&body.to_bytes())))
-        };
-        // The connection is driven here, so that it ends with this call.
-        let mut read = std::pin::pin!(read);
-        tokio::select! {
-            read = &mut read => read,
-            // It ends before its response is read.
-            _ = connection => read.await,
+        let response = head(self.request(body), self.authorities.as_ref(), WITHIN).await?;
+        match response.status() {
+            StatusCode::OK => {}
+            status => return Err(ExportError::Status(status)),
         }
+        // The spans are accepted, whatever follows the status.
+        let body = response.body(RESPONSE_BYTES_MAX, WITHIN).await;
+        Ok(body.map_or(0, |body| rejected(&body)))
     }
 
     fn request(&self, body: Vec<u8>) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = hyper::Method::POST;
-        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = path.parse().unwrap_or_default();
-        let headers = request.headers_mut();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, HeaderValue::from_static("equipoise"));
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        *request.uri_mut() = self.url.clone();
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request
     }
 }
@@ -138,14 +108,16 @@ mod tests {
 
     #[test]
     fn the_path_of_traces_follows_the_url() {
-        let shown = |url: &str| Collector::new(url).map(|collector| collector.to_string());
+        let shown = |url: &str| Collector::new(url, None).map(|collector| collector.to_string());
         let at = "http://127.0.0.1:4318/v1/traces";
         assert_eq!(shown("http://127.0.0.1:4318").unwrap(), at);
         assert_eq!(shown("http://127.0.0.1:4318/").unwrap(), at);
         assert_eq!(shown("http://[::1]/otlp").unwrap(), "http://[::1]/otlp/v1/traces");
-        for url in ["https://a:4318", "a:4318", "http://", ""] {
+        for url in ["ftp://a:4318", "a:4318", "http://", ""] {
             assert!(shown(url).is_err(), "{url}");
         }
+        let wrong = Collector::new("https://a:4318", Some("not PEM")).err().unwrap().to_string();
+        assert_eq!(wrong, "`ca` has no certificate that can be used; accepted: PEM");
     }
 
     #[test]

@@ -33,8 +33,10 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How spans are exported.
 #[derive(Clone, Debug)]
 pub struct OtlpOptions {
-    /// The collector: `http://HOST[:PORT][/PATH]`, without `/v1/traces`.
+    /// The collector: `http://HOST[:PORT][/PATH]` or `https://...`, without `/v1/traces`.
     pub url: String,
+    /// Authorities that the collector's certificate may be of, in PEM; `None`: those of the system.
+    pub ca: Option<String>,
     /// Share of requests that are sampled, `0.0..=1.0`.
     pub sample: f64,
     /// Name of the service.
@@ -73,10 +75,10 @@ impl Exporter {
     /// Starts the export as a task. It ends when all copies of the sink are dropped.
     ///
     /// # Errors
-    /// The URL cannot be used.
+    /// The URL cannot be used, or its authorities.
     pub fn start(options: OtlpOptions) -> Result<(TraceSink, Exporter), ExportError> {
         let counters = Arc::new(Counters::default());
-        let collector = Collector::new(&options.url)?;
+        let collector = Collector::new(&options.url, options.ca.as_deref())?;
         let (sender, queue) = mpsc::channel(REQUESTS_QUEUED);
         let (full, share) = (Arc::clone(&counters), options.sample);
         let take = move |trace: RequestTrace| {

@@ -18,12 +18,13 @@ pub(super) fn start(config: &Config) -> anyhow::Result<Option<(TraceSink, Export
     let Some(tracing) = &config.tracing else { return Ok(None) };
     let options = OtlpOptions {
         url: tracing.otlp.clone(),
+        ca: tracing.ca.clone(),
         sample: tracing.sample,
         service: tracing.service.clone(),
         instance: config.instance.name.to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    Exporter::start(options).map(Some).context("cannot export spans (option `tracing.otlp`)")
+    Exporter::start(options).map(Some).context("cannot export spans ([tracing])")
 }
 
 impl Control {

@@ -105,9 +105,10 @@ pub(super) static ACCESS_LOG: Form = Form {
 
 pub(super) static COLLECTOR: Form = Form {
     noun: "a collector",
-    accepted: "http://HOST[:PORT][/PATH], such as \"http://127.0.0.1:4318\"",
+    accepted: "http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH], such as \"http://127.0.0.1:4318\"",
     fits: |text| {
-        text.strip_prefix("http://").is_some_and(|rest| {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        rest.is_some_and(|rest| {
             let host = rest.split('/').next().unwrap_or_default();
             (HOST.fits)(host)
                 && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte))

@@ -399,3 +399,14 @@ fn tls_in_tls_is_refused() {
     let found = said_among(&[], text);
     assert!(found.contains("passes the clients' TLS on"), "{found}");
 }
+
+#[test]
+fn authorities_of_a_collector_in_the_clear_have_no_effect() {
+    let found = |url: &str| {
+        let files = [("/ca.pem", "-----BEGIN CERTIFICATE-----")];
+        said_among(&files, &format!("[tracing]\notlp = '{url}'\nca = '/ca.pem'\n"))
+    };
+    let expected = "warning: tracing.ca: has no effect: the URL of the collector is of http";
+    assert!(found("http://127.0.0.1:4318").contains(expected));
+    assert!(!found("https://127.0.0.1:4318").contains("tracing.ca"));
+}

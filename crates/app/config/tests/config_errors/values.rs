@@ -188,8 +188,17 @@ fn wrong_formats_and_places_of_logs_and_spans_say_what_is_accepted() {
                 "f:3:14: log.access-log: 'syslog:log.internal:514' is not a place for the access log; accepted: \"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
             ),
             (
-                "[tracing]\notlp = 'https://127.0.0.1:4318'",
-                "f:3:8: tracing.otlp: 'https://127.0.0.1:4318' is not a collector; accepted: http://HOST[:PORT][/PATH], such as \"http://127.0.0.1:4318\"",
+                "[tracing]\notlp = 'grpc://127.0.0.1:4317'",
+                "f:3:8: tracing.otlp: 'grpc://127.0.0.1:4317' is not a collector; accepted: http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH], such as \"http://127.0.0.1:4318\"",
+            ),
+            ("[tracing]\notlp = 'https://collector:4318'", ""),
+            (
+                "[tracing]\notlp = 'https://collector:4318'\nca = '/none.pem'",
+                "f:4:6: tracing.ca: \"/none.pem\" cannot be read: No such file or directory; accepted: a file of PEM",
+            ),
+            (
+                "[tracing]\notlp = 'https://collector:4318'\nca = '/seed'",
+                "f:4:6: tracing.ca: \"/seed\" has no certificate in PEM (-----BEGIN CERTIFICATE-----)",
             ),
             ("[tracing]\notlp = 'http://[::1]:4318/otlp'\nsample = 1.0\nservice = 'edge'", ""),
             (

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hyper::header::AUTHORIZATION;
 use tokio::time::sleep;
 
-pub(crate) use client::{Client, HttpError};
+pub(crate) use client::Client;
 
 use crate::list::{self, BYTES_MAX};
 use crate::options::HttpOptions;

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use equipoise_http_client::HttpError;
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
 
 use crate::Backoff;
 use crate::driver::{Added, Ask, Driver, DriverError, Listed};
 use crate::options::{OptionRefused, Refuse};
-use crate::wire::{self, ANSWER_BYTES_MAX, AnswerError};
+use crate::wire::{self, AnswerError};
 use client::{Answer, Client};
 
 /// Options of the webhook driver.
@@ -128,7 +129,7 @@ pub enum WebhookError {
         tries: u32,
         /// The error of the last attempt.
         #[source]
-        source: AskError,
+        source: HttpError,
     },
     /// The service answered with an error.
     #[error("{url} answered {status} (tried {tries} times): {body:?}")]
@@ -151,29 +152,6 @@ pub enum WebhookError {
         #[source]
         source: AnswerError,
     },
-}
-
-/// An attempt that got no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// The name is unknown, or the service is not reachable.
-    #[error("cannot connect to {host}")]
-    Connect {
-        /// Host and port.
-        host: String,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The connection failed during the exchange.
-    #[error("the exchange failed")]
-    Exchange(#[source] hyper::Error),
-    /// The whole answer did not arrive in time.
-    #[error("no whole answer within {0:?} (timeout)")]
-    TimedOut(Duration),
-    /// The answer is too long.
-    #[error("the answer has more than {ANSWER_BYTES_MAX} bytes")]
-    TooLong,
 }
 
 /// The driver that asks a web service.
