@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use equipoise_basics::{LogLimit, Waits, lock};
+use equipoise_basics::{LogLimit, Waits, counted, lock};
 use equipoise_config::hosts::names;
 use equipoise_discovery::dns::{Found, LookupError, Lookups};
 use equipoise_session::config::{Place, Resolved, SessionConfig};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Longest time to resolve a name, whatever `resolv.conf` allows.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
@@ -156,7 +156,7 @@ async fn keep_resolved(shared: Arc<Shared>, name: Arc<str>, again: Arc<Notify>) 
 
 impl Shared {
     /// Stores an answer, and logs it if it changed.
-    fn note(&self, name: &Arc<str>, found: Result<Found, LookupError>) {
+    fn note(self: &Arc<Self>, name: &Arc<str>, found: Result<Found, LookupError>) {
         let mut names = lock(&self.names);
         let Some(known) = names.get_mut(name) else { return };
         let before = &known.resolved;
@@ -170,13 +170,18 @@ impl Shared {
             Err(error) => before.with_problem(Some(error.to_string().into())),
         };
         let is_new = next != *before || next.problem() != before.problem();
-        if is_new && known.lines.may_write(Instant::now().into_std()) {
+        if !is_new {
+            // Nothing to log.
+        } else if known.lines.may_write(Instant::now().into_std()) {
             log(name, before, &next);
             if known.lines.is_full() {
                 tracing::info!(
-                    "backend {name}: its addresses change often; further changes are not logged in this minute"
+                    "backend {name}: its addresses change often; further changes of this minute are \
+                     counted, and the last one is logged at its end"
                 );
             }
+        } else if let Some(due) = known.lines.first_left_out() {
+            tokio::spawn(log_later(Arc::downgrade(self), Arc::clone(name), due.into()));
         }
         known.resolved = next;
         let is_first = !std::mem::replace(&mut known.was_tried, true);
@@ -185,6 +190,17 @@ impl Shared {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
+}
+
+/// Logs at `due` how many lines about a name were left out, and its addresses.
+async fn log_later(shared: Weak<Shared>, name: Arc<str>, due: Instant) {
+    sleep_until(due).await;
+    let Some(shared) = shared.upgrade() else { return };
+    let mut names = lock(&shared.names);
+    let Some(known) = names.get_mut(&name) else { return };
+    let left_out = counted(known.lines.take_left_out().into(), "line");
+    tracing::info!("backend {name}: {left_out} about its addresses left out; now:");
+    log(&name, &Resolved::default(), &known.resolved);
 }
 
 fn log(name: &str, before: &Resolved, now: &Resolved) {

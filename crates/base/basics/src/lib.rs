@@ -2,13 +2,15 @@
 //!
 //! **In**: paths, locks, errors, counts of failures, prefixes. **Out**: bounded contents and
 //! durable files ([`files`]), guards ([`lock`]), bounded logs ([`LogLimit`], [`OncePerMinute`]),
-//! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`], [`rough`], [`two_units`]), the addresses
-//! of a prefix ([`AddressRange`]). **Fails** with [`std::io::Error`]; nothing here panics or logs.
+//! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`], [`rough`], [`two_units`], [`counted`]),
+//! the addresses of a prefix ([`AddressRange`]). **Fails** with [`std::io::Error`]; nothing here
+//! panics or logs.
 
 mod address_range;
 mod backoff;
 mod causes;
 mod child;
+mod counted;
 mod durations;
 pub mod files;
 mod lock;
@@ -18,6 +20,7 @@ pub use address_range::{AddressRange, mapped};
 pub use backoff::{Backoff, Waits};
 pub use causes::with_causes;
 pub use child::die_with_parent;
+pub use counted::counted;
 pub use durations::{rough, two_units};
 pub use lock::lock;
 pub use log_limit::{LogLimit, OncePerMinute};

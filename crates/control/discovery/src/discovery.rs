@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use equipoise_basics::{LogLimit, Waits, lock, with_causes};
+use equipoise_basics::{LogLimit, Waits, counted, lock, with_causes};
 use equipoise_store::place;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -49,9 +49,8 @@ struct Followed {
     was_tried: bool,
     failures_total: u64,
     changes_total: u64,
-    change_lines: LogLimit,
-    /// Separate, so that a failure is logged although sets change often.
-    problem_lines: LogLimit,
+    /// Those of changes and of problems: a failure is logged although sets change often.
+    lines: [LogLimit; 2],
     /// Wakes the task, so that it reads the source at once.
     again: Arc<Notify>,
     task: AbortHandle,
@@ -166,8 +165,7 @@ impl Discovery {
                 was_tried: false,
                 failures_total: 0,
                 changes_total: 0,
-                change_lines: LogLimit::default(),
-                problem_lines: LogLimit::default(),
+                lines: Default::default(),
                 again,
                 task: tokio::spawn(task).abort_handle(),
             });
@@ -289,7 +287,7 @@ impl Shared {
     /// Stores the outcome of a read, and logs it if it is new. `None` if the read failed, otherwise
     /// the time at which an empty set may be applied.
     fn note(
-        &self,
+        self: &Arc<Self>,
         options: &Arc<Discover>,
         read: Result<Read, SourceError>,
     ) -> Option<Option<std::time::Instant>> {
@@ -311,16 +309,21 @@ impl Shared {
         followed.changes_total += u64::from(is_new);
         let is_first = !std::mem::replace(&mut followed.was_tried, true);
         let is_other = followed.kept.problem != had_problem;
-        let limit = if is_other { &mut followed.problem_lines } else { &mut followed.change_lines };
-        if (is_new || is_other) && limit.may_write(now) {
-            let is_last = limit.is_full();
+        let of = usize::from(is_other);
+        let limit = &mut followed.lines[of];
+        if !is_new && !is_other {
+            // Nothing to log.
+        } else if limit.may_write(now) {
             log(options, &followed.kept, is_new);
-            if is_last {
+            if limit.is_full() {
                 tracing::info!(
-                    "pool {}: its source changes often; further changes are not logged in this minute",
+                    "pool {}: its source changes often; further changes of this minute are counted, \
+                     and the last state is logged at its end",
                     options.pool
                 );
             }
+        } else if let Some(due) = limit.first_left_out() {
+            tokio::spawn(log_later(Arc::downgrade(self), Arc::downgrade(options), of, due.into()));
         }
         let due = is_good.then(|| followed.kept.due(options.empty_after));
         drop(pools);
@@ -331,12 +334,22 @@ impl Shared {
     }
 }
 
+/// Logs at `due` how many lines of a limit were left out, and the state of the source.
+async fn log_later(shared: Weak<Shared>, options: Weak<Discover>, of: usize, due: Instant) {
+    sleep_until(due).await;
+    let (Some(shared), Some(options)) = (shared.upgrade(), options.upgrade()) else { return };
+    let mut pools = lock(&shared.pools);
+    let followed = pools.iter_mut().find(|it| Arc::ptr_eq(&it.options, &options));
+    let Some(followed) = followed else { return };
+    let left_out = counted(followed.lines[of].take_left_out().into(), "line");
+    tracing::info!("pool {}: {left_out} about its source left out; now:", options.pool);
+    log(&options, &followed.kept, true);
+}
+
 fn log(options: &Discover, kept: &Kept, is_new: bool) {
     let (pool, source) = (&*options.pool, &options.source);
-    let backends = match kept.set.len() {
-        1 => "1 backend".to_string(),
-        count => format!("{count} backends"),
-    };
+    let backends = counted(kept.set.len() as u64, "backend");
+    let stay = if kept.set.len() == 1 { "stays" } else { "stay" };
     match &kept.problem {
         None => tracing::info!(
             event = "source.set",
@@ -361,7 +374,7 @@ fn log(options: &Discover, kept: &Kept, is_new: bool) {
             tracing::warn!(
                 event = "source.failed",
                 subject = pool,
-                "pool {pool}: {source} is not used, and the last {backends} stay: {problem}"
+                "pool {pool}: {source} is not used, and the last {backends} {stay}: {problem}"
             );
         }
     }
