@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use common::{Folder, Process, equipoise, get_unix, post_unix, reload, stderr, stdout, text};
+use equipoise_api::events::KINDS;
 use equipoise_testkit::{HttpBackend, PATIENCE, ReservedPort, eventually, free_port};
 use serde_json::Value;
 
@@ -242,6 +243,39 @@ fn a_slow_reader_loses_events_and_streams_are_bounded() {
 }
 
 #[test]
+fn a_query_that_is_not_understood_is_refused_with_what_is_accepted() {
+    let a = HttpBackend::named("a");
+    let instance = Instance::start("events-query", &named("a", &a));
+    for (query, expected) in [
+        (
+            "/v1/events?type=nosuch",
+            "`nosuch` is no type of events; accepted: a whole type, such as",
+        ),
+        ("/v1/events?type=pool,backend.nosuch", "accepted: backend, backend.added,"),
+        ("/v1/events?after=zzz", "`zzz` is no id of an event; accepted: the `id` of an event"),
+        (
+            "/v1/events?kind=pool",
+            "`kind` is no key of the query of GET /v1/events; accepted: `after`, `subject`, `type`",
+        ),
+        ("/v1/status?watch=1", "`watch` is no key of the query of GET /v1/status; it has no query"),
+        ("/v1/plan?nxt=true", "`nxt` is no key of the query of GET /v1/plan; accepted: `next`"),
+    ] {
+        let answer = get_unix(&instance.socket, query);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{query}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("it answers");
+        let problem: Value = serde_json::from_str(body).expect("it is JSON");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains(expected), "{query}: {detail}");
+    }
+    let probed = get_unix(&instance.socket, "/metrics?verbose");
+    assert!(probed.starts_with("HTTP/1.1 200"), "{probed}");
+    for follow in [&[][..], &["--follow"]] {
+        let (worked, text) = instance.command(&[&["events", "--type", "nosuch"], follow].concat());
+        assert!(!worked && text.contains("`nosuch` is no type of events"), "{text}");
+    }
+}
+
+#[test]
 fn the_command_prints_events_and_follows_them_over_a_restart() {
     let a = HttpBackend::named("a");
     let mut instance = Instance::start("events-command", &named("a", &a));
@@ -326,4 +360,6 @@ fn the_page_of_events_lists_every_type() {
     let listed: BTreeSet<_> = listed.collect();
     assert!(found.len() > 40, "{found:?}");
     assert_eq!(found, listed);
+    let accepted: BTreeSet<_> = KINDS.iter().map(|kind| (*kind).to_owned()).collect();
+    assert_eq!(found, accepted);
 }

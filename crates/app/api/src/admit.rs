@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -62,6 +62,14 @@ pub(crate) async fn admit<O: Operator>(
         }
         return away.response;
     }
+    if let Err(problem) = check_query(&api, &request) {
+        let response = problem.into_response();
+        if is_change {
+            let happened = happened_in(&response, &Notes::default());
+            api.audit().write(Line::new(asked, happened, SystemTime::now())).await;
+        }
+        return response;
+    }
     if !is_change {
         return in_time(next.run(request)).await;
     }
@@ -75,6 +83,27 @@ pub(crate) async fn admit<O: Operator>(
         response
     });
     in_time(async { change.await.unwrap_or_else(|_| panicked().into_response()) }).await
+}
+
+/// Checks that the route of a request has each key of the query. Probes of other systems add keys
+/// of their own to paths outside /v1.
+fn check_query<O: Operator>(api: &Api<O>, request: &Request) -> Result<(), Problem> {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let route = api.declared(request.method(), path).filter(|it| it.path.starts_with("/v1/"));
+    let Some(route) = route else { return Ok(()) };
+    let query = Query::<Vec<(String, String)>>::try_from_uri(request.uri());
+    let Ok(Query(pairs)) = query else { return Ok(()) };
+    let Some((key, _)) = pairs.iter().find(|(key, _)| !route.query.contains(key)) else {
+        return Ok(());
+    };
+    let accepted = match route.query.is_empty() {
+        true => "it has no query".to_owned(),
+        false => format!("accepted: `{}`", route.query.join("`, `")),
+    };
+    let (method, path) = (&route.method, route.path);
+    let detail =
+        format!("`{}` is no key of the query of {method} {path}; {accepted}", key.escape_debug());
+    Err(Problem::new(StatusCode::BAD_REQUEST, "unknown query key", detail))
 }
 
 fn asked(request: &Request, peer: Peer) -> Asked {

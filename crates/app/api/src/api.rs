@@ -35,7 +35,7 @@ struct Inner<O> {
     /// Locks that serialize the changes of a subject, so that a change applies to the state that it
     /// was compared with.
     turns: [Arc<Mutex<()>>; SUBJECTS.len() + 1],
-    access: HashMap<&'static str, Vec<(Method, Access)>>,
+    declared: HashMap<&'static str, Vec<Declared>>,
     describe: fn() -> serde_json::Value,
     description: OnceLock<serde_json::Value>,
 }
@@ -60,12 +60,13 @@ impl<O: Operator> Api<O> {
         declared: Vec<Declared>,
         describe: fn() -> serde_json::Value,
     ) -> Api<O> {
-        let mut access: HashMap<_, Vec<_>> = HashMap::new();
-        for declared in declared {
-            access.entry(declared.path).or_default().push((declared.method, declared.access));
+        let mut by_path: HashMap<_, Vec<_>> = HashMap::new();
+        for route in declared {
+            by_path.entry(route.path).or_default().push(route);
         }
-        let (turns, description) = (Default::default(), OnceLock::new());
-        let inner = Inner { operator, gate, audit, journal, turns, access, describe, description };
+        let (turns, description, declared) = (Default::default(), OnceLock::new(), by_path);
+        let inner =
+            Inner { operator, gate, audit, journal, turns, declared, describe, description };
         Api { inner: Arc::new(inner) }
     }
 
@@ -104,11 +105,15 @@ impl<O: Operator> Api<O> {
     /// is asked for it first, and a read-only caller cannot fill the audit log with changes of
     /// paths that do not exist.
     pub(crate) fn access(&self, method: &Method, path: Option<&str>) -> Access {
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let unknown = if is_read { Access::READ } else { Access::OPERATE };
+        self.declared(method, path).map_or(unknown, |it| it.access)
+    }
+
+    /// The route of a request; `None`: it has none.
+    pub(crate) fn declared(&self, method: &Method, path: Option<&str>) -> Option<&Declared> {
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        let methods = path.and_then(|path| self.inner.access.get(path)).into_iter().flatten();
-        let found = methods.into_iter().find(|(declared, _)| declared == method);
-        let unknown = if method == Method::GET { Access::READ } else { Access::OPERATE };
-        found.map_or(unknown, |(_, access)| *access)
+        self.inner.declared.get(path?)?.iter().find(|it| it.method == method)
     }
 
     pub(crate) fn gate(&self) -> &Gate {

@@ -24,6 +24,17 @@ pub struct Declared {
     pub path: &'static str,
     /// Required access.
     pub access: Access,
+    /// Keys of its query.
+    pub query: Vec<String>,
+}
+
+/// The keys of an operation's query.
+pub(crate) fn query_keys(operation: &Operation) -> Vec<String> {
+    let key = |parameter: &ReferenceOr<Parameter>| match parameter.as_item()? {
+        Parameter::Query { parameter_data, .. } => Some(parameter_data.name.clone()),
+        _ => None,
+    };
+    operation.parameters.iter().filter_map(key).collect()
 }
 
 /// The scheme's name in the document.

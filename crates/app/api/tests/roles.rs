@@ -94,7 +94,7 @@ async fn every_route_lets_in_the_roles_that_it_declares_and_no_other() {
 
 #[test]
 fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() {
-    for Declared { method, path, access } in declared::<Recorder>() {
+    for Declared { method, path, access, .. } in declared::<Recorder>() {
         match (method, path) {
             (_, "/v1/health") => assert_eq!(access, Access::Anyone),
             // Admission to a cluster, and eviction.
@@ -174,8 +174,8 @@ async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
     let policy = Policy { failures_per_minute: 3, ..policy() };
     let api = guarded_api(&Arc::default(), policy, folder.path("audit"));
     let address = on_loopback(api).await;
-    let status =
-        Declared { method: Method::GET, path: "/v1/status", access: Access::Needs(Role::Read) };
+    let (path, access) = ("/v1/status", Access::Needs(Role::Read));
+    let status = Declared { method: Method::GET, path, access, query: Vec::new() };
     let wrong = [bearer("wrong-0123456789abcdef0123456789abcdef")];
     for expected in [401, 401, 401, 429, 429] {
         let answered = tcp(address, &status, &wrong).await;
@@ -185,7 +185,7 @@ async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
         assert!(after.is_none_or(|seconds| (1..=21).contains(&seconds)), "{after:?}");
     }
     assert_eq!(tcp(address, &status, &[bearer(TOKENS[0].2)]).await.status, 200);
-    let reload = Declared { method: Method::POST, path: "/v1/reload", ..status };
+    let reload = Declared { method: Method::POST, path: "/v1/reload", ..status.clone() };
     assert_eq!(tcp(address, &reload, &[bearer(TOKENS[2].2)]).await.status, 200);
     let lines = audited(&folder.path("audit"));
     let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();

@@ -8,10 +8,13 @@
 //! fields follow the message, as in the log.
 
 mod journal;
+mod kinds;
 mod layer;
 mod reader;
 
 pub use journal::EventJournal;
+pub use kinds::KINDS;
+pub(crate) use kinds::{ID_PATTERN, check, check_id, pattern};
 pub use layer::layer;
 pub(crate) use reader::{Filter, Reader, Stopping};
 

@@ -17,7 +17,7 @@ use super::Routes;
 use crate::answer::Answer;
 use crate::api::Api;
 use crate::auth::Access;
-use crate::events::{Filter, Reader, Stopping};
+use crate::events::{self, Filter, Reader, Stopping};
 use crate::extract::{Asked, header_parameter};
 use crate::wire::events::{Events, EventsQuestion};
 use crate::{Operator, Problem};
@@ -41,6 +41,11 @@ async fn events<O: Operator>(
     Asked(question): Asked<EventsQuestion>,
     Subscription { last, streams, stopping }: Subscription,
 ) -> Result<Told, Problem> {
+    let kinds = question.kind.as_deref().map_or(Ok(()), events::check);
+    let after = question.after.as_deref().map_or(Ok(()), events::check_id);
+    kinds
+        .and(after)
+        .map_err(|detail| Problem::new(Status::BAD_REQUEST, "query not readable", detail))?;
     let filter = Filter::new(question.kind.as_deref(), question.subject.as_deref());
     let after = last.or(question.after);
     let mut reader = Reader::new(api.journal(), filter, after.as_deref());

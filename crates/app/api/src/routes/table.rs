@@ -42,9 +42,12 @@ macro_rules! methods {
             R: OperationOutput,
             T: 'static,
         {
-            let declared = Declared { method: Method::$method, path, access };
-            let router = $with(handler, |operation| openapi::describe(operation, &declared, summary));
-            self.add(declared.clone(), router)
+            let mut declared = Declared { method: Method::$method, path, access, query: Vec::new() };
+            let router = $with(handler, |mut operation| {
+                declared.query = openapi::query_keys(operation.inner_mut());
+                openapi::describe(operation, &declared, summary)
+            });
+            self.add(declared, router)
         })*
     };
 }
