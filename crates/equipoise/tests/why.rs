@@ -2,6 +2,8 @@
 //! reasons are those of the process, and asking changes nothing.
 
 mod common;
+#[path = "why/routes.rs"]
+mod routes;
 
 use std::net::SocketAddr;
 

@@ -28,6 +28,9 @@ pub struct Args {
     /// Name of the front door [default: the one that listens on the URL's port]
     #[arg(long, value_name = "NAME")]
     front_door: Option<String>,
+    /// Explain each route that does not match, also if they are many
+    #[arg(long)]
+    all: bool,
     /// Print the API's answer as JSON
     #[arg(long)]
     json: bool,
@@ -54,7 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
     let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
     let is_of_request =
-        args.method.is_some() || args.front_door.is_some() || !args.headers.is_empty();
+        args.method.is_some() || args.front_door.is_some() || !args.headers.is_empty() || args.all;
     let flow = |protocol, from: &str, to: &str| {
         let (from, to) = (from.to_owned(), to.to_owned());
         WhyQuestion { flow: Some(WhyFlow { protocol, from, to }), ..WhyQuestion::default() }
@@ -67,6 +70,7 @@ fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
                 headers: args.headers.clone(),
                 from: args.from.clone(),
                 front_door: args.front_door.clone(),
+                all_routes: args.all,
             }),
             ..WhyQuestion::default()
         },
@@ -84,7 +88,7 @@ fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
         ),
     };
     if is_of_request && question.request.is_none() {
-        bail!("--method, --header and --front-door are of a URL");
+        bail!("--method, --header, --front-door and --all are of a URL");
     }
     if args.from.is_some() && question.request.is_none() && question.name.is_none() {
         bail!("--from is of a URL or a name");

@@ -78,14 +78,18 @@ pub struct LimitState {
 }
 
 impl LimitState {
-    /// Whether it refuses one more event now.
-    pub fn refuses(&self) -> Option<Reason> {
-        if self.concurrency.is_some_and(|(open, most)| open >= most) {
-            return Some(match self.is_of_route {
-                true => Reason::ConcurrencyLimited,
-                false => Reason::ConnectionsLimited,
-            });
-        }
+    /// Whether its concurrency refuses one more connection or request now. The concurrency of all
+    /// limits of a limiter is asked before the first of their rates.
+    pub fn is_full(&self) -> Option<Reason> {
+        let is_full = self.concurrency.is_some_and(|(open, most)| open >= most);
+        is_full.then_some(match self.is_of_route {
+            true => Reason::ConcurrencyLimited,
+            false => Reason::ConnectionsLimited,
+        })
+    }
+
+    /// Whether its rate refuses one more event now.
+    pub fn is_over(&self) -> Option<Reason> {
         let is_over = self.rate.is_some_and(|(_, wait)| !wait.is_zero());
         is_over.then_some(Reason::RateLimited)
     }
@@ -96,6 +100,15 @@ pub(crate) type HeaderKeys = Vec<Box<[u8]>>;
 
 /// A connection or request, counted by each limit of concurrency until this is dropped.
 pub(crate) type Entered = Box<[limits::Entered<IpAddr>]>;
+
+/// The limiters that a request asks one after the other, and whether each is of its route. The
+/// route's is the first, so that a request which it refuses does not count at the front door.
+pub(crate) fn of_request<'l>(
+    of_route: Option<&'l Limiter>,
+    of_door: &'l Limiter,
+) -> impl Iterator<Item = (&'l Limiter, bool)> {
+    of_route.map(|it| (it, true)).into_iter().chain([(of_door, false)])
+}
 
 impl Limiter {
     /// With nothing counted yet.

@@ -9,7 +9,7 @@ use equipoise_health::Place;
 use crate::config::{FrontDoor, PassiveHealth, PoolOptions, Upstream};
 use crate::in_flight::InFlight;
 use crate::learning::{Hub, Target};
-use crate::limiter::{LimitState, Limiter};
+use crate::limiter::{self, LimitState, Limiter};
 use crate::live::BackendLive;
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -79,14 +79,9 @@ impl FrontDoorView {
         self.dispatch.as_ref().is_some_and(|it| it.places.contains(&from))
     }
 
-    /// Adds what access list and limits say about one more request of a client; `head` is as the
-    /// client sent it. Returns false if they refuse it. Counts nothing.
-    pub(crate) fn explain_permission(
-        &self,
-        client: IpAddr,
-        head: &[u8],
-        steps: &mut Vec<DecisionStep>,
-    ) -> bool {
+    /// Adds what the access list says about a client, and the limits about one more connection of
+    /// it. Returns false if they refuse it. Counts nothing.
+    pub(crate) fn explain_access(&self, client: IpAddr, steps: &mut Vec<DecisionStep>) -> bool {
         let access = &self.config.access;
         if !access.allows(client) {
             steps.push(DecisionStep::Refused(Reason::SourceDenied));
@@ -95,19 +90,24 @@ impl FrontDoorView {
         if !access.allows_all() {
             steps.push(DecisionStep::Allowed);
         }
-        explain_limits(self.limiter.states(client, head, false), steps)
+        !is_full(&self.limiter.states(client, b"", false), steps)
     }
 
-    /// As [`Self::explain_permission`], for the limits of the route `at`.
-    pub(crate) fn explain_route_limits(
+    /// Adds what the limits say about one more request or connection of a client; `head` is as the
+    /// client sent it, and `route` is the one that it takes. Returns false if they refuse it.
+    /// Counts nothing.
+    pub(crate) fn explain_limits(
         &self,
-        at: usize,
         client: IpAddr,
         head: &[u8],
+        route: Option<usize>,
         steps: &mut Vec<DecisionStep>,
     ) -> bool {
-        let states = self.routes.get(at).map(|route| route.limiter.states(client, head, true));
-        explain_limits(states.unwrap_or_default(), steps)
+        let of_route = route.and_then(|at| self.routes.get(at)).map(|route| &*route.limiter);
+        limiter::of_request(of_route, &self.limiter).all(|(limiter, is_of_route)| {
+            let states = limiter.states(client, head, is_of_route);
+            !is_full(&states, steps) && !is_over(states, steps)
+        })
     }
 
     /// Index of the pool of the peers, where requests can be delegated.
@@ -118,17 +118,26 @@ impl FrontDoorView {
     }
 }
 
-/// Adds limits up to the first one that refuses a request. Returns false if there is one.
-fn explain_limits(states: Vec<LimitState>, steps: &mut Vec<DecisionStep>) -> bool {
+/// Adds the first limit that has no room for one more connection or request, and returns whether
+/// there is one.
+fn is_full(states: &[LimitState], steps: &mut Vec<DecisionStep>) -> bool {
+    let full = states.iter().find_map(|state| Some((state, state.is_full()?)));
+    let Some((state, reason)) = full else { return false };
+    steps.extend([DecisionStep::Limit(state.clone()), DecisionStep::Refused(reason)]);
+    true
+}
+
+/// Adds limits up to the first one whose rate is exceeded. Returns whether there is one.
+fn is_over(states: Vec<LimitState>, steps: &mut Vec<DecisionStep>) -> bool {
     for state in states {
-        let refused = state.refuses();
+        let reason = state.is_over();
         steps.push(DecisionStep::Limit(state));
-        if let Some(reason) = refused {
+        if let Some(reason) = reason {
             steps.push(DecisionStep::Refused(reason));
-            return false;
+            return true;
         }
     }
-    true
+    false
 }
 
 /// Readiness of a pool for one more piece of work, before its scheduler is asked.

@@ -43,6 +43,10 @@ pub struct WhyRequest {
     /// Name of the front door; by default the one that listens on the port of the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub front_door: Option<String>,
+    /// Explain each route that does not match; of more than 10, the answer otherwise has the first
+    /// one and their number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_routes: bool,
 }
 
 /// A TCP connection, or a datagram of UDP.

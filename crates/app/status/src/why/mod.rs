@@ -138,7 +138,7 @@ impl Answer {
 fn is_end(step: &DecisionStep) -> bool {
     matches!(
         step,
-        DecisionStep::NoFrontDoor(_)
+        DecisionStep::NoFrontDoor { .. }
             | DecisionStep::NoCertificate { .. }
             | DecisionStep::NoTls
             | DecisionStep::NeedsRequest

@@ -7,8 +7,8 @@ use equipoise_session::config::{HashBy, LimitBy, Rate};
 use equipoise_session::registry::Status;
 use equipoise_session::route::{Action, Unmet};
 use equipoise_session::why::{
-    AffinityStep, CertificateStep, DecisionStep, DispatchStep, DoorStep, PoolStep, QueueStep,
-    RouteStep,
+    AffinityStep, CertificateStep, DecisionStep, DispatchStep, DoorStep, MirrorStep, PoolStep,
+    QueueStep, RouteStep,
 };
 use equipoise_session::{LimitState, config::Protocol};
 
@@ -26,7 +26,7 @@ pub(super) fn percent(share: f64) -> String {
 /// A decision of the front door.
 pub(super) fn of_door(step: &DecisionStep) -> String {
     match step {
-        DecisionStep::NoFrontDoor(known) => no_door(known),
+        DecisionStep::NoFrontDoor { asked, known } => no_door(asked.as_deref(), known),
         DecisionStep::FrontDoor(it) => format!("front door {} takes it", door(it)),
         DecisionStep::OtherFrontDoor(name) => {
             format!("front door \"{name}\" has the same port at another address")
@@ -47,6 +47,10 @@ pub(super) fn of_door(step: &DecisionStep) -> String {
         DecisionStep::Allowed => "access: the client's address is allowed".into(),
         DecisionStep::Limit(state) => limit(state),
         DecisionStep::Route(it) => route(it),
+        DecisionStep::OtherRoutes(count) => {
+            format!("{count} more routes do not match (--all explains each)")
+        }
+        DecisionStep::Mirror(it) => mirror(it),
         DecisionStep::NoRoute => "no route matches: the pool of the front door".into(),
         DecisionStep::Rewritten { target, host } => {
             format!("the backend gets {target}, Host {host}")
@@ -74,14 +78,15 @@ fn door(door: &DoorStep) -> String {
     format!("\"{}\" at {} ({protocol})", door.name, door.listen)
 }
 
-fn no_door(known: &[DoorStep]) -> String {
-    let known: Vec<_> = known.iter().map(door).collect();
-    match known.is_empty() {
-        true => "no front door takes it: there is none of this protocol".into(),
-        false => format!(
-            "no front door listens there: name one with --front-door; there are {}",
-            known.join(", ")
-        ),
+fn no_door(asked: Option<&str>, known: &[DoorStep]) -> String {
+    let doors: Vec<_> = known.iter().map(door).collect();
+    let doors = doors.join(", ");
+    match asked {
+        _ if known.is_empty() => "no front door takes it: there is none of this protocol".into(),
+        Some(name) => format!("no front door has the name \"{name}\"; there are {doors}"),
+        None => {
+            format!("no front door listens there: name one with --front-door; there are {doors}")
+        }
     }
 }
 
@@ -160,6 +165,15 @@ fn action_words(action: &Action) -> String {
     match action {
         Action::Pools(_) => format!("pool {}", leads_to(action)),
         Action::Redirect(_) | Action::Answer(_) => leads_to(action),
+    }
+}
+
+fn mirror(step: &MirrorStep) -> String {
+    let MirrorStep { pool, share, is_left_out } = step;
+    match (is_left_out, *share >= 1.0) {
+        (true, _) => format!("mirror: no copy to pool {pool}: an upgrade, or a larger body"),
+        (false, true) => format!("mirror: a copy to pool {pool}"),
+        (false, false) => format!("mirror: a copy of {} to pool {pool}", percent(*share)),
     }
 }
 

@@ -39,7 +39,7 @@ fn explain(
             http::explain(explainer, snapshot, view, question, steps)
         }
         (Protocol::Http, _) => {
-            if view.explain_permission(question.client, b"", steps) {
+            if is_let_in(view, question, steps) {
                 steps.push(DecisionStep::NeedsRequest);
             }
             None
@@ -59,7 +59,7 @@ fn connection(
     question: &Question,
     steps: &mut Vec<DecisionStep>,
 ) -> Option<Goes> {
-    if !view.explain_permission(question.client, b"", steps) {
+    if !is_let_in(view, question, steps) {
         return None;
     }
     let name = question.server_name.as_deref();
@@ -71,6 +71,12 @@ fn connection(
     }
     let (pools, head) = (vec![(pool, 1.0)], Vec::new());
     Some(Goes { pools, by: None, work: Work::Usual, head })
+}
+
+/// Whether access list and limits of the front door let a connection in.
+fn is_let_in(view: &FrontDoorView, question: &Question, steps: &mut Vec<DecisionStep>) -> bool {
+    view.explain_access(question.client, steps)
+        && view.explain_limits(question.client, b"", None, steps)
 }
 
 /// The front door that takes it.
@@ -94,7 +100,8 @@ fn find<'s>(
         (has_other_tls, door.config.listen.ip().is_unspecified())
     });
     let Some((first, others)) = found.split_first() else {
-        steps.push(DecisionStep::NoFrontDoor(doors.iter().map(|door| shown(door)).collect()));
+        let known = doors.iter().map(|door| shown(door)).collect();
+        steps.push(DecisionStep::NoFrontDoor { asked: question.front_door.clone(), known });
         return None;
     };
     steps.push(DecisionStep::FrontDoor(shown(first)));

@@ -9,7 +9,7 @@ use super::pump::{Pump, PumpError, Shape};
 use super::request::{Marker, RequestHead};
 use super::routed::Routed;
 use crate::lease::Lease;
-use crate::limiter::Entered;
+use crate::limiter::{self, Entered};
 use crate::reason::Reason;
 use crate::worker::Phase;
 
@@ -137,13 +137,14 @@ impl ClientConnection {
         if !config.access.allows(client) {
             return Err(Reason::SourceDenied);
         }
-        let mut entered = None;
-        // First, so that a request which its route refuses does not count at the front door.
-        if let Some(limiter) = of_route {
-            entered = Some(limiter.enter(client).ok_or(Reason::ConcurrencyLimited)?);
-            self.within(limiter.request(client, &self.limit_keys.of_route))?;
+        let (mut entered, keys) = (None, &self.limit_keys);
+        for (limiter, is_of_route) in limiter::of_request(of_route, &view.limiter) {
+            if is_of_route {
+                entered = Some(limiter.enter(client).ok_or(Reason::ConcurrencyLimited)?);
+            }
+            let keys = if is_of_route { &keys.of_route } else { &keys.of_door };
+            self.within(limiter.request(client, keys))?;
         }
-        self.within(view.limiter.request(client, &self.limit_keys.of_door))?;
         Ok(entered)
     }
 

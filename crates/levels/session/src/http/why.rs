@@ -14,7 +14,7 @@ use crate::affinity::{fields, parameter};
 use crate::reason::Reason;
 use crate::route::{Action, RouteConfig};
 use crate::snapshot::{FrontDoorView, Snapshot};
-use crate::why::{DecisionStep, Explainer, Goes, Question, RouteStep};
+use crate::why::{DecisionStep, Explainer, Goes, MirrorStep, Question, RouteStep};
 use crate::worker::{ClientHashes, explain_dispatch};
 
 /// Adds the decisions about a request. Returns its pools, unless the proxy answers it.
@@ -50,7 +50,14 @@ pub(crate) fn explain(
         return refused(Reason::RequestBodyTooLarge, steps);
     }
     let is_peer = view.is_of_peer(question.client);
-    if !is_peer && !view.explain_permission(question.client, &question.head, steps) {
+    if !is_peer && !view.explain_access(question.client, steps) {
+        return None;
+    }
+    let taken = head.route.map(|hit| hit.at as usize);
+    if let Err(reason) = routes(view, question, &origin, taken, steps) {
+        return refused(reason, steps);
+    }
+    if !is_peer && !view.explain_limits(question.client, &question.head, taken, steps) {
         return None;
     }
     if let Some((port, request)) = to_https(&view.config, &out) {
@@ -60,9 +67,18 @@ pub(crate) fn explain(
         steps.push(DecisionStep::Redirect(moved.status));
         return None;
     }
-    if !routes(view, question, &origin, head.route, steps) {
-        return None;
+    match hit.map(|route| &route.action) {
+        Some(Action::Answer(answer)) => {
+            steps.push(DecisionStep::Answer(answer.status));
+            return None;
+        }
+        Some(Action::Redirect(redirect)) => {
+            steps.push(DecisionStep::Redirect(redirect.status));
+            return None;
+        }
+        Some(Action::Pools(_)) | None => {}
     }
+    steps.extend(hit.and_then(|route| mirrored(route, &head)));
     rewritten(&question.head, &out, steps);
     dispatched(explainer, snapshot, view, &head, is_peer, steps);
     let source = ClientHashes::new(question.client(), view.config.listen).source;
@@ -79,45 +95,44 @@ fn refused(reason: Reason, steps: &mut Vec<DecisionStep>) -> Option<Goes> {
     None
 }
 
-/// Adds the routes up to the one that the request takes. Returns false if the proxy answers it.
+/// Unmet routes that are explained one by one. Of more, the first one and their number are.
+const UNMET_MAX: usize = 10;
+
+/// Adds the routes up to the one that the request takes.
 fn routes(
     view: &FrontDoorView,
     question: &Question,
     origin: &Origin<'_>,
-    hit: Option<Hit>,
+    taken: Option<usize>,
     steps: &mut Vec<DecisionStep>,
-) -> bool {
+) -> Result<(), Reason> {
     let routes = view.config.routes.routes();
     if routes.is_empty() {
-        return true;
+        return Ok(());
     }
-    let unmet = match unmet_by_route(&question.head, origin) {
-        Ok(unmet) => unmet,
-        Err(reason) => {
-            steps.push(DecisionStep::Refused(reason));
-            return false;
-        }
+    let unmet = unmet_by_route(&question.head, origin)?;
+    let mut all = (1..).zip(routes.iter().zip(unmet));
+    let step = |(number, (route, unmet))| route_step(number, route, unmet, &question.head);
+    let before = taken.unwrap_or(routes.len());
+    let explained = match question.all_routes || before <= UNMET_MAX {
+        true => before,
+        false => 1,
     };
-    let taken = hit.map(|hit| hit.at as usize);
-    let shown = taken.map_or(routes.len(), |at| at + 1);
-    for (number, (route, unmet)) in (1..).zip(routes.iter().zip(unmet)).take(shown) {
-        steps.push(DecisionStep::Route(route_step(number, route, unmet, &question.head)));
+    steps.extend(all.by_ref().take(explained).map(step).map(DecisionStep::Route));
+    if explained < before {
+        steps.push(DecisionStep::OtherRoutes(before - explained));
     }
-    if let Some(at) = taken
-        && !view.explain_route_limits(at, question.client, &question.head, steps)
-    {
-        return false;
-    }
-    match taken.and_then(|at| routes.get(at)).map(|route| &route.action) {
-        Some(Action::Answer(answer)) => steps.push(DecisionStep::Answer(answer.status)),
-        Some(Action::Redirect(redirect)) => steps.push(DecisionStep::Redirect(redirect.status)),
-        Some(Action::Pools(_)) => return true,
-        None => {
-            steps.push(DecisionStep::NoRoute);
-            return true;
-        }
-    }
-    false
+    let taken = taken.and_then(|at| all.nth(at - explained));
+    steps.push(taken.map_or(DecisionStep::NoRoute, |taken| DecisionStep::Route(step(taken))));
+    Ok(())
+}
+
+/// The copies of a route's requests.
+fn mirrored(route: &RouteConfig, head: &RequestHead) -> Option<DecisionStep> {
+    let mirror = route.mirror.as_ref()?;
+    let is_left_out = head.upgrade || head.framing.exceeds(Some(mirror.body_bytes_max));
+    let (pool, share) = (Arc::clone(&mirror.pool), mirror.share);
+    Some(DecisionStep::Mirror(MirrorStep { pool, share, is_left_out }))
 }
 
 fn route_step(number: usize, route: &RouteConfig, unmet: Option<Unmet>, head: &[u8]) -> RouteStep {

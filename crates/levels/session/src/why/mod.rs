@@ -18,8 +18,8 @@ use crate::config::{Challenges, Protocol};
 use crate::permits::Work;
 
 pub use step::{
-    AffinityStep, BackendStep, CertificateStep, DecisionStep, DispatchStep, DoorStep, PoolStep,
-    QueueStep, RouteStep,
+    AffinityStep, BackendStep, CertificateStep, DecisionStep, DispatchStep, DoorStep, MirrorStep,
+    PoolStep, QueueStep, RouteStep,
 };
 
 /// A request or connection.
@@ -43,6 +43,8 @@ pub struct Question {
     pub server_name: Option<String>,
     /// Head of the request as the client sends it, with its empty line.
     pub head: Vec<u8>,
+    /// Explain each route that it does not meet, however many they are.
+    pub all_routes: bool,
 }
 
 impl Question {

@@ -16,8 +16,13 @@ use crate::route::Action;
 /// One decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DecisionStep {
-    /// No front door takes it; these are all of its transport. The last step.
-    NoFrontDoor(Vec<DoorStep>),
+    /// No front door takes it. The last step.
+    NoFrontDoor {
+        /// Name of the front door that was asked for.
+        asked: Option<String>,
+        /// All front doors of its transport.
+        known: Vec<DoorStep>,
+    },
     /// The front door that takes it.
     FrontDoor(DoorStep),
     /// Name of another front door at the port, at another address.
@@ -43,8 +48,12 @@ pub enum DecisionStep {
     Limit(LimitState),
     /// A route of the front door.
     Route(RouteStep),
+    /// Number of further routes that it does not meet, and that are left out.
+    OtherRoutes(usize),
     /// No route is met: the front door's pool serves it.
     NoRoute,
+    /// Copies of the route's requests.
+    Mirror(MirrorStep),
     /// Target and host as the backend gets them.
     Rewritten {
         /// Path and query.
@@ -111,6 +120,17 @@ pub struct RouteStep {
     pub is_missing: bool,
     /// Where its requests go.
     pub action: Action,
+}
+
+/// The mirror of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MirrorStep {
+    /// Name of the pool that gets the copies.
+    pub pool: Arc<str>,
+    /// The share of requests that are copied.
+    pub share: f64,
+    /// The request is not copied: it is an upgrade, or its body is too large.
+    pub is_left_out: bool,
 }
 
 /// Delegation of a request.

@@ -44,6 +44,7 @@ pub(super) fn flow(flow: &WhyFlow) -> Result<Asked, OperateError> {
         tls: None,
         server_name: None,
         head: Vec::new(),
+        all_routes: false,
     };
     Ok(Asked { subject: format!("{} {from} -> {to}", flow.protocol), host: None, question })
 }
@@ -69,6 +70,7 @@ pub(super) fn request(request: &WhyRequest) -> Result<Asked, OperateError> {
         tls: Some(tls),
         server_name: (tls && address.is_none()).then_some(name),
         head,
+        all_routes: request.all_routes,
     };
     Ok(Asked { subject, host, question })
 }
