@@ -15,7 +15,7 @@ use super::users::Users;
 use super::values::{Values, chosen};
 use super::{
     Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, authorities,
-    cluster, discover, dispatch, dns, door_tls, names, packet, planning, slice, tables,
+    cluster, discover, dispatch, dns, door_tls, loops, names, packet, planning, slice, tables,
 };
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
@@ -53,10 +53,12 @@ pub(super) fn config(
     acme::check(file, &front_doors, findings);
     let acme = acme::config(file, folder, &front_doors, around, findings);
     planning.names = names::by_load(file, &dns, &planning.machines, findings);
+    let session = SessionConfig { pools, front_doors };
+    loops::check(file, &session, findings);
     Config {
         instance: Instance { name, threads: instance.amount("threads") },
         operations: operations(of("api"), of("log"), of("shutdown"), around, findings),
-        session: SessionConfig { pools, front_doors },
+        session,
         discovery: discover::config(file, around, findings),
         packet,
         planning,

@@ -31,6 +31,7 @@ pub mod hosts;
 mod labels;
 mod limits;
 mod loading;
+mod loops;
 mod names;
 mod option;
 mod packet;

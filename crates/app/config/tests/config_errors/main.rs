@@ -15,6 +15,7 @@ mod dispatch;
 mod dns;
 mod limits;
 mod load;
+mod loops;
 mod names;
 mod packet;
 mod relations;
