@@ -1,6 +1,6 @@
 //! `[api]`: access to the API over TCP, and the audit log.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use equipoise_api::audit::AuditTarget;
@@ -133,9 +133,10 @@ fn client(values: &Values, findings: &mut Findings<'_>) -> Option<ApiClient> {
         }
         return None;
     }
-    let san = |text: &str| match text.contains(['@', ':']) {
-        true => text.to_string(),
-        false => text.to_ascii_lowercase(),
+    let san = |text: &str| match (text.parse::<IpAddr>(), text.contains(['@', ':'])) {
+        (Ok(address), _) => address.to_string(),
+        (Err(_), true) => text.to_string(),
+        (Err(_), false) => text.to_ascii_lowercase(),
     };
     Some(ApiClient {
         name: values.text("name")?.into(),

@@ -205,8 +205,9 @@ impl<'a> LogLine<'a> {
                     _ => write!(Plain(self.out), "\\x{code:02x}"),
                 };
             }
-            // Some readers end a line here.
-            '\u{2028}' | '\u{2029}' => {
+            // Some readers end a line at the first two; the others (bidirectional controls) change
+            // the order in which terminals and browsers show the rest of the line.
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 let _ = write!(Plain(self.out), "\\u{:04x}", u32::from(character));
             }
             _ => {
@@ -274,7 +275,7 @@ mod tests {
             let line = line(format, |line| line.text(LogField::Path, value));
             line.split_once("path").unwrap().1.trim_end_matches('}').to_owned()
         };
-        let cases: [(&[u8], &str, &str); 5] = [
+        let cases: [(&[u8], &str, &str); 6] = [
             (b"a\"b\\", r#""a\"b\\""#, r#""a\"b\\""#),
             (b"\r\n\t\0", r#""\x0d\x0a\x09\x00""#, r#""\u000d\u000a\u0009\u0000""#),
             (b"\x1b[31m\x7f", r#""\x1b[31m\x7f""#, r#""\u001b[31m\u007f""#),
@@ -282,6 +283,11 @@ mod tests {
                 "\u{85}\u{2028}\u{e9}".as_bytes(),
                 "\"\\x85\\u2028\u{e9}\"",
                 "\"\\u0085\\u2028\u{e9}\"",
+            ),
+            (
+                "\u{202a}\u{202e}\u{2066}\u{2069}\u{200f}".as_bytes(),
+                "\"\\u202a\\u202e\\u2066\\u2069\u{200f}\"",
+                "\"\\u202a\\u202e\\u2066\\u2069\u{200f}\"",
             ),
             (b"\xff\xc3", r#""\xff\xc3""#, "\"\u{fffd}\u{fffd}\""),
         ];

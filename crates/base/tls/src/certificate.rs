@@ -15,6 +15,7 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 use crate::error::CertificateError;
+use crate::fault::is_visible;
 use crate::profile::PROVIDER;
 
 /// The kind of a key, in the order of preference: ECDSA and Ed25519 cost a fraction of the CPU time
@@ -275,7 +276,7 @@ fn subject_of(certificate: &X509Certificate<'_>) -> String {
 fn shown(name: &X509Name<'_>) -> String {
     match name.to_string() {
         empty if empty.is_empty() => "(no name)".into(),
-        text => text.chars().filter(|c| !c.is_control()).take(200).collect(),
+        text => text.chars().filter(is_visible).take(200).collect(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Certificates of clients: their verification, and their content for backends.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -87,20 +88,50 @@ pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     name.as_str().ok().map(str::to_string)
 }
 
-/// The DNS names (in lower case), e-mail addresses and URIs of a certificate's subjectAltName,
-/// without entries that could be of another type by their text.
+/// Whether a text has the form of [`ClientIdentity::subject`]: another one, such as that of openssl
+/// with spaces around `=`, is the subject of no certificate.
+pub fn is_subject(text: &str) -> bool {
+    let is_kind = |kind: &str| {
+        let registry = oid_registry();
+        let is_oid = kind.contains('.') && kind.bytes().all(|it| matches!(it, b'0'..=b'9' | b'.'));
+        is_oid || registry.keys().any(|oid| oid2abbrev(oid, registry) == Ok(kind))
+    };
+    // Each special character of a value is escaped, so that these separate attributes.
+    let bare = text.replace("\\\\", "").replace(r"\,", "").replace(r"\+", "").replace(r"\=", "");
+    bare.split(", ").flat_map(|relative| relative.split('+')).all(|attribute| {
+        let parts = attribute.split_once('=');
+        parts.is_some_and(|(kind, value)| {
+            is_kind(kind) && !value.starts_with([' ', '"']) && !value.contains(['=', ','])
+        })
+    })
+}
+
+/// The DNS names (in lower case), e-mail addresses, URIs and IP addresses of a certificate's
+/// subjectAltName, without entries that could be of another type by their text.
 pub fn alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let is_address = |text: &str| text.parse::<IpAddr>().is_ok();
     let of = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) if !name.contains(['@', ':']) => Some(name.to_ascii_lowercase()),
+        GeneralName::DNSName(name) if !name.contains(['@', ':']) && !is_address(name) => {
+            Some(name.to_ascii_lowercase())
+        }
         GeneralName::RFC822Name(name) if name.contains('@') && !name.contains(':') => {
             Some((*name).to_string())
         }
-        GeneralName::URI(name) if name.contains(':') => Some((*name).to_string()),
+        GeneralName::URI(name) if name.contains(':') && !is_address(name) => {
+            Some((*name).to_string())
+        }
+        GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
         _ => None,
     };
     names.value.general_names.iter().filter_map(of).collect()
+}
+
+/// The IP address of 4 or 16 bytes.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
+    v4.or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
 }
 
 /// A name as text. The special characters of values are escaped, so that a value cannot pass for
@@ -173,7 +204,29 @@ mod tests {
         ] {
             let identity = ClientIdentity::of(certificate(name).der());
             assert_eq!(identity.subject, subject);
+            assert!(is_subject(subject), "{subject}");
             assert_eq!(identity.sha256.len(), 64);
+        }
+    }
+
+    #[test]
+    fn the_forms_of_other_programs_are_no_subjects() {
+        for fine in ["CN=a", "C=DE, O=A\\, B+OU=x, Email=a@b", "1.2.3.4=#0c01, uid=7", "CN="] {
+            assert!(is_subject(fine), "{fine}");
+        }
+        for wrong in [
+            "alice",
+            "CN = alice, O = Example",
+            "/CN=alice/O=Example",
+            "subject=CN=alice",
+            "O=Example,CN=alice",
+            "CN=alice,O=Example",
+            "CN=alice, O=\"A, B\"",
+            "CN=a, emailAddress=a@b",
+            "commonName=a",
+            "",
+        ] {
+            assert!(!is_subject(wrong), "{wrong}");
         }
     }
 
@@ -189,11 +242,20 @@ mod tests {
             SanType::URI(text("ops.example.org")),
             SanType::DnsName(text("b@example.com")),
             SanType::IpAddress([192, 0, 2, 1].into()),
+            SanType::IpAddress("2001:db8::1".parse().unwrap()),
+            SanType::DnsName(text("192.0.2.2")),
+            SanType::URI(text("2001:db8::2")),
         ];
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         assert_eq!(
             alternative_names(certificate.der()),
-            ["ops.example.com", "a@example.com", "spiffe://example.com/ops"]
+            [
+                "ops.example.com",
+                "a@example.com",
+                "spiffe://example.com/ops",
+                "192.0.2.1",
+                "2001:db8::1"
+            ]
         );
         assert!(alternative_names(&CertificateDer::from(vec![1, 2])).is_empty());
     }

@@ -14,7 +14,9 @@ pub enum FaultKind {
     Expired,
     /// No trusted authority signed the certificate.
     Issuer,
-    /// Anything else: no TLS, nothing in common, a rejected client certificate.
+    /// The client has no certificate, or one that the server rejects.
+    ClientCertificate,
+    /// Anything else: no TLS, nothing in common.
     Other,
 }
 
@@ -33,10 +35,11 @@ impl Fault {
         let (kind, text) = match error {
             Error::InvalidCertificate(invalid) => return Fault::of_certificate(invalid),
             Error::AlertReceived(Alert::CertificateRequired) => {
-                (FaultKind::Other, "it requires a client certificate".to_string())
+                (FaultKind::ClientCertificate, "it requires a client certificate".to_string())
             }
             Error::AlertReceived(alert) if is_about_certificate(*alert) => {
-                (FaultKind::Other, format!("it rejected our certificate (alert {alert:?})"))
+                let text = format!("it rejected our certificate (alert {alert:?})");
+                (FaultKind::ClientCertificate, text)
             }
             Error::AlertReceived(alert) => {
                 (FaultKind::Other, format!("it ended the handshake with the alert {alert:?}"))
@@ -111,13 +114,20 @@ fn names(presented: &[String]) -> Option<String> {
     let bare = |name: &String| {
         let name = name.split_once('(').map_or(name.as_str(), |(_, rest)| rest);
         let name = name.trim_end_matches(')').trim_matches('"');
-        name.chars().filter(|c| !c.is_control()).take(100).collect::<String>()
+        name.chars().filter(is_visible).take(100).collect::<String>()
     };
     let shown: Vec<_> =
         presented.iter().take(NAMES_SHOWN).map(|name| format!("`{}`", bare(name))).collect();
     let more = presented.len().saturating_sub(NAMES_SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!shown.is_empty()).then(|| shown.join(", ") + &more)
+}
+
+/// Whether a character may be logged: controls act on terminals, and those of U+202A to U+2069
+/// change the order in which the rest of a line is shown.
+pub(crate) fn is_visible(character: &char) -> bool {
+    let is_of_order = matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !character.is_control() && !is_of_order
 }
 
 fn is_about_certificate(alert: Alert) -> bool {

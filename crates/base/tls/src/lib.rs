@@ -21,7 +21,7 @@ pub use automatic::AutomaticName;
 pub use certificate::{Certificate, CertificateFiles, KeyKind, chain_names, expiry, valid_until};
 pub use challenges::{ChallengeAnswer, Challenges};
 pub use client::{ClientOptions, ClientTls};
-pub use clients::{ClientIdentity, Clients, alternative_names, common_name};
+pub use clients::{ClientIdentity, Clients, alternative_names, common_name, is_subject};
 pub use error::{CertificateError, Part};
 pub use fault::{Fault, FaultKind};
 pub use files::FileError;

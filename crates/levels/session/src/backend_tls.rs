@@ -128,6 +128,6 @@ pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
         FaultKind::Name => Reason::UpstreamTlsName,
         FaultKind::Expired => Reason::UpstreamTlsExpired,
         FaultKind::Issuer => Reason::UpstreamTlsIssuer,
-        FaultKind::Other => Reason::UpstreamTls,
+        FaultKind::ClientCertificate | FaultKind::Other => Reason::UpstreamTls,
     })
 }

@@ -17,7 +17,7 @@ pub struct ApiClient {
     pub role: Role,
     /// The whole subject, as in [`ClientIdentity::subject`].
     pub subject: Option<String>,
-    /// A DNS name (in lower case), e-mail address or URI of its subjectAltName.
+    /// A DNS name (in lower case), e-mail address, URI or IP address of its subjectAltName.
     pub san: Option<String>,
     /// SHA-256 of the certificate (DER), in lower-case hexadecimal digits.
     pub sha256: Option<String>,

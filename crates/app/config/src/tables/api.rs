@@ -100,7 +100,7 @@ static CLIENT: Table = Table {
             "san",
             Kind::Text(&SAN),
             "any alternative names",
-            "One of the certificate's alternative names (subjectAltName), whole: a DNS name, an e-mail address or a URI.",
+            "One of the certificate's alternative names (subjectAltName), whole: a DNS name, an e-mail address, a URI or an IP address.",
         ),
         Opt::optional(
             "sha256",
@@ -139,13 +139,16 @@ static AUDIT_LOG: Form = Form {
 
 static SUBJECT: Form = Form {
     noun: "a certificate's subject",
-    accepted: "its attributes in the certificate's order, such as \"CN=alice, O=Example\"",
-    fits: |text| text.contains('=') && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
+    accepted: "its attributes in the certificate's order, without spaces around `=` and with `, ` between them, such as \
+               \"CN=alice, O=Example, Email=a@example.com\"; the API's answer to an unknown certificate has its subject",
+    fits: |text| {
+        text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && equipoise_tls::is_subject(text)
+    },
 };
 
 static SAN: Form = Form {
     noun: "an alternative name of a certificate",
-    accepted: "a DNS name, an e-mail address or a URI, such as \"ops.example.com\" or \"spiffe://example.com/ops\"",
+    accepted: "a DNS name, an e-mail address, a URI or an IP address, such as \"ops.example.com\" or \"spiffe://example.com/ops\"",
     fits: |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()),
 };
 

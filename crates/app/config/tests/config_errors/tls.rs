@@ -195,6 +195,10 @@ fn clients_of_the_api_state_which_certificates_they_have() {
             "'alice' is not a certificate's subject",
         ),
         (
+            format!("{clients}{}", client("subject = 'CN = alice, O = Example'")),
+            "'CN = alice, O = Example' is not a certificate's subject; accepted: its attributes in",
+        ),
+        (
             format!("{clients}{}", client("sha256 = 'ab'")),
             "'ab' is not a certificate's fingerprint",
         ),
