@@ -116,6 +116,9 @@ fn a_backend_is_added_changed_and_removed_by_command() {
     assert_eq!(instance.answering(), ["a", "b"]);
     assert_eq!(instance.backend("b")["added"], "added");
     assert!(instance.backend("a")["added"].is_null());
+    let (_, table) = instance.command(&["status"]);
+    let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    assert!(row("web/b").contains(" up (added) ") && row("web/a").contains(" up  "), "{table}");
 
     let set = |args: &[&str]| instance.command(&[&["backend", "set"], args].concat());
     let (worked, said) = set(&["web/b", "--weight", "5", "--concurrency", "7"]);

@@ -328,6 +328,7 @@ fn commands_reach_the_api_by_its_url_and_by_its_file() {
         !worked && said.contains("its certificate is for `api.example.com`, not for"),
         "{said}"
     );
+    assert!(said.contains("name the API by a name of its certificate: --api"), "{said}");
     issue(&instance.certificates, "server", "server", "localhost");
     assert_eq!(reload(&instance.socket).0, 200);
     let url = format!("https://localhost:{}", instance.port.address().port());
@@ -347,10 +348,15 @@ fn commands_reach_the_api_by_its_url_and_by_its_file() {
     assert!(worked, "{said}");
     let (worked, said) = instance.command(&[&["status"], &api[..], &own[..2]].concat(), &[]);
     assert!(!worked && said.contains("it requires a client certificate"), "{said}");
+    assert!(said.contains("--certificate FILE names your own") && !said.contains("--ca"), "{said}");
     let stranger = Certificates::new("api-tls-commands-stranger");
     let wrong = ["--ca", &stranger.path("ca.pem"), "--certificate", &chain, "--key", &key];
     let (worked, said) = instance.command(&[&["status"], &api[..], &wrong].concat(), &[]);
     assert!(!worked && said.contains("no trusted authority issued its certificate"), "{said}");
+    assert!(said.contains("--ca FILE names the authority"), "{said}");
+    let swapped = ["--ca", &ca, "--certificate", &key];
+    let (worked, said) = instance.command(&[&["status"], &api[..], &swapped].concat(), &[]);
+    assert!(!worked && said.contains("--certificate cannot be used: "), "{said}");
     let (worked, said) =
         instance.command(&["status", "--api", &url, "--ca", &ca, "--key", &key], &[]);
     assert!(!worked && said.contains("--key needs --certificate"), "{said}");

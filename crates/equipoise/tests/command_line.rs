@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use common::config::said_among;
-use common::{EQUIPOISE, Folder, equipoise, stderr, stdout, text};
+use common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
 
 #[test]
 fn a_reader_that_closes_the_pipe_early_is_no_error() {
@@ -125,5 +125,38 @@ fn a_port_above_the_last_one_is_named_as_such() {
         let file = format!("[[pool]]\nname = 'p'\n[[session]]\nlisten = '{listen}'\npool = 'p'\n");
         let said = said_among(&[], &file);
         assert!(said.contains("(ports end at 65535)"), "{listen}: {said}");
+    }
+}
+
+#[test]
+fn one_announcer_keeps_a_file() {
+    let folder = Folder::new("announce-lock");
+    let (file, socket) = (folder.path("bird.conf"), folder.path("none.sock"));
+    let args = ["announce", "--bird", text(&file), "--reload", "true", "--api", text(&socket)];
+    let mut first = Process::start(&args);
+    first.wait_for_text("nothing is announced");
+    let second = equipoise(&args);
+    let expected = format!("another `equipoise announce` keeps {} in step", text(&file));
+    assert!(!second.status.success() && stderr(&second).contains(&expected), "{}", stderr(&second));
+    first.signal(libc::SIGTERM);
+    assert!(first.ended().success(), "{}", first.printed());
+    let mut third = Process::start(&args);
+    third.wait_for_text("nothing is announced");
+    third.signal(libc::SIGTERM);
+    assert!(third.ended().success(), "{}", third.printed());
+}
+
+#[test]
+fn options_of_announce_that_would_be_ignored_are_errors() {
+    for (args, expected) in [
+        (&["--bird", "-"][..], "accepted: a file, which BIRD's configuration includes"),
+        (&["--keepalived", "-", "--reload", "true"], "cannot be used with"),
+        (&["--keepalived", "-", "--every", "1"], "cannot be used with"),
+        (&["--keepalived", "-", "--patience", "1"], "cannot be used with"),
+        (&["--keepalived", "-", "--back-after", "1"], "cannot be used with"),
+    ] {
+        let output = equipoise(&[&["announce"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use equipoise_tls::{ClientTls, Fault};
+use equipoise_tls::{ClientTls, Fault, FaultKind};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -65,14 +65,12 @@ pub enum ClientError {
         place: Place,
     },
     /// The TLS handshake failed.
-    #[error(
-        "TLS with {place} failed: {what}; --ca FILE names the authority of its certificate, --certificate FILE your own certificate"
-    )]
+    #[error("TLS with {place} failed: {}; {}", fault.text, remedy(fault))]
     Tls {
         /// The endpoint that was asked.
         place: Place,
         /// The reason.
-        what: String,
+        fault: Fault,
     },
     /// The API rejected the request.
     #[error("{}", .0.detail)]
@@ -87,6 +85,23 @@ pub enum ClientError {
         /// Description of the malformed part.
         what: String,
     },
+}
+
+/// The remedy for a failed handshake.
+fn remedy(fault: &Fault) -> &'static str {
+    match fault.kind {
+        FaultKind::Name => "name the API by a name of its certificate: --api https://NAME:PORT",
+        FaultKind::Expired => {
+            "renew the certificate of [api.tls]; equipoise uses new files without a reload"
+        }
+        FaultKind::Issuer => {
+            "--ca FILE names the authority that signed it, or the certificate itself if it signed itself"
+        }
+        FaultKind::ClientCertificate => {
+            "--certificate FILE names your own, which an authority of `tls.clients.ca` has signed"
+        }
+        FaultKind::Other => "http://HOST:PORT is for an API without [api.tls]",
+    }
 }
 
 /// A client of one process. Each request uses a new connection.
@@ -157,13 +172,15 @@ impl Client {
         stream: TcpStream,
         authority: &str,
     ) -> Result<TlsStream<TcpStream>, ClientError> {
-        let failed = |what: String| ClientError::Tls { place: self.place.clone(), what };
-        let tls = self.tls.as_ref().ok_or_else(|| failed("no authority is known".into()))?;
+        let failed = |fault| ClientError::Tls { place: self.place.clone(), fault };
+        let no_authority =
+            || Fault { kind: FaultKind::Issuer, text: "no authority is known".into() };
+        let tls = self.tls.as_ref().ok_or_else(|| failed(no_authority()))?;
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = tls.server_name(Some(host), None);
         let stream = TlsConnector::from(tls.config().clone()).connect(name, stream).await;
-        stream.map_err(|error| failed(Fault::of_handshake(&error).text))
+        stream.map_err(|error| failed(Fault::of_handshake(&error)))
     }
 
     /// Sends a request over a connection of its own. Returns the head of a successful answer.
@@ -245,7 +262,7 @@ impl Client {
         let first = Some(error as &(dyn std::error::Error + 'static));
         let mut causes = std::iter::successors(first, |error| error.source());
         match causes.find_map(|cause| Fault::within(cause.downcast_ref()?)) {
-            Some(fault) => ClientError::Tls { place: self.place.clone(), what: fault.text },
+            Some(fault) => ClientError::Tls { place: self.place.clone(), fault },
             None => self.not_understood(error),
         }
     }

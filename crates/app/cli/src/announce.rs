@@ -12,6 +12,7 @@ mod bird;
 mod keepalived;
 mod routes;
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ use crate::readiness;
 pub struct Args {
     /// Keep this file, which BIRD's configuration includes, in step until SIGTERM, which withdraws
     /// every route
-    #[arg(long, value_name = "FILE", required_unless_present = "keepalived")]
+    #[arg(long, value_name = "FILE", required_unless_present = "keepalived", value_parser = bird_file)]
     bird: Option<PathBuf>,
     /// Write keepalived's check scripts to this file, once; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "bird")]
@@ -43,19 +44,31 @@ pub struct Args {
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
     /// The command that makes BIRD read its configuration again
-    #[arg(long, value_name = "COMMAND", default_value = "birdc configure")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        default_value = "birdc configure",
+        conflicts_with = "keepalived"
+    )]
     reload: String,
     /// Announce an address again when it was served for this long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds, conflicts_with = "keepalived")]
     back_after: f64,
     /// Look this often, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds, conflicts_with = "keepalived")]
     every: f64,
     /// Withdraw the routes if equipoise lives and has not answered for this long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds, conflicts_with = "keepalived")]
     patience: f64,
     #[command(flatten)]
     api: ApiArgs,
+}
+
+fn bird_file(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" | "-" => Err("accepted: a file, which BIRD's configuration includes".into()),
+        file => Ok(file.into()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -72,7 +85,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Runs the command.
 ///
 /// # Errors
-/// The file cannot be written, the API refuses, or standard output cannot be written.
+/// Another command keeps the file, it cannot be written, the API refuses, or standard output cannot
+/// be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.keepalived {
         let client = args.api.clone().client().await?;
@@ -82,6 +96,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(file) = args.bird.clone() else { return Ok(ExitCode::FAILURE) };
+    let _lock = lock(&file)?;
     let mut bird = Bird::new(file, args.reload.clone());
     let kept = bird.announced()?;
     let back_after = Duration::from_secs_f64(args.back_after);
@@ -154,6 +169,28 @@ fn ours(file: &Path, first_line: &str) -> anyhow::Result<String> {
         return Ok(text);
     }
     bail!("{} is another file, which would be lost: name one that is only for this", file.display())
+}
+
+/// Locks the file for this process, by a file beside it: the file itself is replaced.
+///
+/// # Errors
+/// Another process has the lock, or it cannot be created.
+fn lock(file: &Path) -> anyhow::Result<File> {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
+    let options = File::options().create(true).truncate(false).write(true).open(&path);
+    let lock = options.with_context(|| format!("cannot open the lock {}", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another `equipoise announce` keeps {} in step: stop it first, or name another file",
+            file.display()
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
 }
 
 /// The state of the addresses.

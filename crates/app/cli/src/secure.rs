@@ -34,7 +34,7 @@ impl TlsArgs {
     /// TLS with an API that was named directly.
     pub(crate) fn by_url(&self) -> anyhow::Result<ClientTls> {
         let trust = match &self.ca {
-            Some(file) => trust(file)?,
+            Some(file) => trust("--ca", file)?,
             None => system()?,
         };
         self.with(trust, None)
@@ -45,13 +45,13 @@ impl TlsArgs {
     pub(crate) fn by_chains(&self, chains: &[PathBuf]) -> anyhow::Result<ClientTls> {
         let default = chains.first().context("the file states no certificate in [api.tls]")?;
         let trust = match &self.ca {
-            Some(file) => trust(file)?,
-            None => trust(default)?,
+            Some(file) => trust("--ca", file)?,
+            None => trust(OF_FILE, default)?,
         };
-        let path = default.display();
-        let names = chain_names(&read(default)?).map_err(|error| wrong(default, &error))?;
+        let names = chain_names(&read(OF_FILE, default)?);
+        let names = names.map_err(|error| wrong(OF_FILE, default, &error))?;
         let name = names.into_iter().find_map(|name| ServerName::try_from(name).ok());
-        self.with(trust, name).with_context(|| format!("the certificate {path}"))
+        self.with(trust, name)
     }
 
     fn with(
@@ -77,21 +77,27 @@ impl TlsArgs {
             return Ok(None);
         };
         let files = CertificateFiles { chain: chain.clone(), key: self.key.clone() };
-        Ok(Some(files.load(|path| std::fs::read_to_string(path))?))
+        let own = files.load(|path| std::fs::read_to_string(path));
+        let option = if self.key.is_some() { "--certificate and --key" } else { "--certificate" };
+        Ok(Some(own.with_context(|| format!("{option} cannot be used"))?))
     }
 }
 
-/// The authorities in a file.
-fn trust(file: &Path) -> anyhow::Result<Trust> {
-    Trust::from_pem(&read(file)?).map_err(|error| wrong(file, &error))
+/// The certificates of the configuration that --config names.
+const OF_FILE: &str = "the certificate of [api.tls]";
+
+/// The authorities in a file, which `option` names.
+fn trust(option: &str, file: &Path) -> anyhow::Result<Trust> {
+    Trust::from_pem(&read(option, file)?).map_err(|error| wrong(option, file, &error))
 }
 
-fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+fn read(option: &str, file: &Path) -> anyhow::Result<String> {
+    let read = std::fs::read_to_string(file);
+    read.with_context(|| format!("{option} cannot be read: {}", file.display()))
 }
 
-fn wrong(file: &Path, error: &equipoise_tls::CertificateError) -> anyhow::Error {
-    anyhow::anyhow!("{} has {error}", file.display())
+fn wrong(option: &str, file: &Path, error: &equipoise_tls::CertificateError) -> anyhow::Error {
+    anyhow::anyhow!("{option} cannot be used: {} has {error}", file.display())
 }
 
 /// The system's authorities.

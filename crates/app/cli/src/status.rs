@@ -16,7 +16,7 @@ use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
     BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Region, Status,
 };
-use equipoise_basics::two_units;
+use equipoise_basics::{counted, two_units};
 
 use crate::cluster::alone::own_load;
 use crate::process::ApiArgs;
@@ -104,7 +104,7 @@ fn heading(status: &Status, out: &mut String) {
     let threads = match status.threads {
         // An agent has no data plane.
         0 => "agent".to_string(),
-        threads => format!("{threads} threads"),
+        threads => counted(threads as u64, "thread"),
     };
     let _ = write!(
         out,
@@ -120,8 +120,9 @@ fn heading(status: &Status, out: &mut String) {
         let since = two_units(now.saturating_sub(process.since_unix_seconds));
         let _ = writeln!(
             out,
-            "replaced process {}: finishes {} connections, since {since}",
-            process.pid, process.connections
+            "replaced process {}: finishes {}, since {since}",
+            process.pid,
+            counted(process.connections, "connection")
         );
     }
     if let Some(cluster) = &status.cluster {
@@ -206,7 +207,7 @@ fn backends(pools: &[PoolStatus]) -> Table {
             table.row(vec![
                 format!("{}/{}", pool.name, backend.name).into(),
                 (&backend.address).into(),
-                Cell::toned(backend.state.word(), tone(backend.state)),
+                Cell::toned(state(backend), tone(backend.state)),
                 backend.health.into(),
                 backend.weight.into(),
                 backend.in_flight.into(),
@@ -224,6 +225,14 @@ fn backends(pools: &[PoolStatus]) -> Table {
         }
     }
     table
+}
+
+/// The state; that of a backend which was added at run time says so.
+fn state(backend: &BackendStatus) -> String {
+    match backend.added {
+        Some(added) => format!("{} ({})", backend.state.word(), added.word()),
+        None => backend.state.word().to_owned(),
+    }
 }
 
 /// Lines that explain the error counts; none if there are no errors.
@@ -287,10 +296,7 @@ fn details(status: &Status, out: &mut String) {
 fn source_detail(pool: &PoolStatus) -> Option<String> {
     let (name, source) = (&pool.name, pool.source.as_ref()?);
     let age = source.age_seconds.map(|age| two_units(age as u64));
-    let backends = match source.backends {
-        1 => "1 backend".to_string(),
-        count => format!("{count} backends"),
-    };
+    let backends = counted(source.backends as u64, "backend");
     Some(match (&source.problem, age) {
         (None, None) => format!("pool {name}: {} was not read yet", source.source),
         (None, Some(_)) => format!("pool {name}: {backends} from {}", source.source),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use equipoise_api::wire::Upgrade;
+use equipoise_basics::counted;
 
 use crate::process::ApiArgs;
 
@@ -27,10 +28,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let now = args.api.client().await?.upgrade(&how).await?;
     let took = Duration::from_secs_f64(now.took_seconds);
     outln!(
-        "process {} has replaced {}, which finishes {} connections; the new one took {took:.1?} to get ready",
+        "process {} has replaced {}, which finishes {}; the new one took {took:.1?} to get ready",
         now.pid,
         now.replaced_pid,
-        now.connections
+        counted(now.connections, "connection")
     );
     Ok(ExitCode::SUCCESS)
 }
