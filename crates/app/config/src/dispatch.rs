@@ -152,6 +152,7 @@ fn peers_pool(
             tls: None,
             preamble: &[],
             every_family: false,
+            closes: false,
         }),
         passive: PassiveHealth {
             failures: FAILURES,

@@ -190,6 +190,7 @@ fn active_health(health: &Values, http2: bool) -> ActiveHealth {
         tls: None,
         preamble: &[],
         every_family: false,
+        closes: health.flag("close-connections"),
     }
 }
 

@@ -27,6 +27,8 @@ pub struct ActiveHealth {
     /// Checks one address of each family of a host name, because packets to a VIP go to an address
     /// of their family. The check passes if one family passes, and takes as long as the slower one.
     pub every_family: bool,
+    /// Closes the connections of a backend that becomes unhealthy.
+    pub closes: bool,
 }
 
 impl Default for ActiveHealth {
@@ -41,6 +43,7 @@ impl Default for ActiveHealth {
             tls: None,
             preamble: &[],
             every_family: false,
+            closes: false,
         }
     }
 }

@@ -21,6 +21,7 @@ fn checks(port: u16) -> Option<ActiveHealth> {
         fall: 1,
         preamble: &[],
         every_family: false,
+        closes: false,
         tls: None,
     })
 }

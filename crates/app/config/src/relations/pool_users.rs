@@ -102,6 +102,11 @@ pub(super) fn without_sessions(pool: &Values, findings: &mut Findings<'_>) {
             findings.warning(pool.at(option.name), &pool.path_of(option.name), text.into());
         }
     }
+    if let Some(health) = pool.table("health").filter(|it| it.given("close-connections")) {
+        let option = "close-connections";
+        let text = "has no effect: only [[packet]] tables use this pool";
+        findings.warning(health.at(option), &health.path_of(option), text.into());
+    }
 }
 
 /// Warns of pool options that the protocols of the pool's front doors do not use.

@@ -82,6 +82,14 @@ pub(super) static HEALTH: Table = Table {
             "3",
             "Failed checks in a row that make a backend unhealthy.",
         ),
+        Opt::default(
+            "close-connections",
+            Kind::Flag,
+            "false",
+            "Close the connections of a backend that becomes unhealthy, and try its requests elsewhere if that is safe. \
+             Without it they go on, and end by the time-outs. Not while a pool of [[dispatch]] uses unhealthy backends \
+             because no other is left.",
+        ),
     ],
 };
 

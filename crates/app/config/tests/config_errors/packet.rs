@@ -274,6 +274,10 @@ fn what_has_no_effect_is_said() {
         said(&pool("slow-start = '1m'")),
         "f:1:36: warning: pool.p.slow-start: has no effect: only [[packet]] tables use this pool"
     );
+    assert_eq!(
+        said(&pool("health = { tcp = true, close-connections = true }")),
+        "f:1:66: warning: pool.p.health.close-connections: has no effect: only [[packet]] tables use this pool"
+    );
     let weighted = in_packet("192.0.2.1:80/tcp", "nat", "scheduler = 'least-connection'")
         .replace("'10.0.0.1:80'", "{ address = '10.0.0.1:80', weight = 2 }");
     assert_eq!(

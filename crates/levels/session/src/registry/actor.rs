@@ -138,7 +138,6 @@ impl<P: Publish> Registry<P> {
             Command::Inherit(states, reply) => {
                 self.inventory.inherit(&states, now());
                 self.refresh();
-                self.inventory.cut_downed();
                 answer(reply, ());
             }
             Command::Stop => {}
@@ -181,7 +180,6 @@ impl<P: Publish> Registry<P> {
         if let Some(notice) = set? {
             notice.log();
             self.refresh();
-            self.inventory.cut_downed();
             self.publisher.wake();
         }
         Ok(())
@@ -212,19 +210,24 @@ impl<P: Publish> Registry<P> {
         }
     }
 
-    /// Performs due changes, then publishes the resulting snapshot, if it differs.
+    /// Performs due changes, then publishes the resulting snapshot, if it differs, and cuts the
+    /// backends that it takes out.
     fn refresh(&mut self) {
         let now = now();
         self.inventory.settle(now).iter().for_each(Notice::log);
         self.wake = self.inventory.next_wake(now);
         self.tell_pools();
         let seed = self.options.scheduler_seed;
-        let Some(built) = build(&self.inventory, &self.published, seed, now) else { return };
-        match self.publisher.publish(Arc::clone(&built.snapshot)) {
-            Ok(()) => self.published = built,
-            // It opens no front door, so there is nothing that could be denied. If it is all the
-            // same, the next change tries again.
-            Err(error) => tracing::error!("a change did not reach the data plane: {error}"),
+        if let Some(built) = build(&self.inventory, &self.published, seed, now) {
+            match self.publisher.publish(Arc::clone(&built.snapshot)) {
+                Ok(()) => self.published = built,
+                // It opens no front door, so there is nothing that could be denied. If it is all
+                // the same, the next change tries again.
+                Err(error) => tracing::error!("a change did not reach the data plane: {error}"),
+            }
+        }
+        if self.inventory.cut_downed() {
+            self.publisher.wake();
         }
     }
 

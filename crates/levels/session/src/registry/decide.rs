@@ -45,12 +45,12 @@ impl Inventory {
         Ok(changed.then(|| notice(settings, backend, What::Admin(admin))))
     }
 
-    /// Tells the data plane to cut what backends that are set down still have.
-    pub(crate) fn cut_downed(&self) {
-        let downed = |b: &&BackendEntry| b.admin == AdminState::Down;
-        for backend in self.pools.iter().flat_map(|p| &p.backends).filter(downed) {
-            backend.live.cut.store(true, Relaxed);
-        }
+    /// Tells the data plane to cut what backends that are set down, or whose checks fail where that
+    /// closes connections, still have. Returns whether any was not cut yet.
+    pub(crate) fn cut_downed(&self) -> bool {
+        let downed = |b: &&BackendEntry| b.admin == AdminState::Down || b.is_lost;
+        let all = self.pools.iter().flat_map(|p| &p.backends).filter(downed);
+        all.fold(false, |is_new, backend| !backend.live.cut.swap(true, Relaxed) || is_new)
     }
 
     /// Overrides a weight, or returns to the configured one.
@@ -267,6 +267,15 @@ impl PoolEntry {
         self.keep_the_share(now, notices);
         for backend in &mut self.backends {
             backend.settle(self.settings.slow_start, now);
+        }
+        // The connections of a last resort are needed.
+        let fails_open = may_fail_open && self.last_resort().next().is_some();
+        let closes = !fails_open && self.settings.health.as_ref().is_some_and(|it| it.closes);
+        for backend in &mut self.backends {
+            backend.is_lost = closes && backend.health.verdict() == Health::Unhealthy;
+            if !backend.is_lost && backend.admin != AdminState::Down {
+                backend.live.cut.store(false, Relaxed);
+            }
         }
         let serving = self.follow_serving(now).map(|what| match what {
             What::Empty if may_fail_open => What::EmptyHere,

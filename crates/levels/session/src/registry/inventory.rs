@@ -80,6 +80,8 @@ pub(crate) struct BackendEntry {
     pub(crate) ramp_from: Option<Instant>,
     /// Whether it was eligible when last looked.
     pub(crate) was_eligible: bool,
+    /// Its checks fail, and that closes its connections.
+    pub(crate) is_lost: bool,
     /// Time of the last log line that it fails and cannot be ejected.
     pub(crate) refusal_noted: Option<Instant>,
     pub(crate) live: Arc<BackendLive>,
@@ -383,6 +385,7 @@ impl Reload {
             checked_at: Vec::new(),
             ramp_from: None,
             was_eligible: with_pool,
+            is_lost: false,
             refusal_noted: None,
             live,
         };

@@ -156,6 +156,7 @@ fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_doe
         tls: None,
         preamble: &[],
         every_family: false,
+        closes: false,
     });
     let giver = plan.start();
     let mut clients = [get("/"), post("/", "abc")].map(|request| {

@@ -59,6 +59,35 @@ fn down_cuts_once_told_to_and_up_takes_that_back() {
 }
 
 #[test]
+fn failed_checks_cut_where_they_close_connections() {
+    let now = Instant::now();
+    let closing = |closes| {
+        let mut pool = checked(pool("web", 2));
+        pool.health.as_mut().unwrap().closes = closes;
+        pool
+    };
+    let mut inventory = inventory(vec![closing(true)], now);
+    let live = |inventory: &Inventory, name| Arc::clone(&entry(inventory, "web", name).live);
+    let (b1, b2) = (live(&inventory, "b1"), live(&inventory, "b2"));
+    check(&mut inventory, "b1", false, now);
+    assert!(!b1.cut.load(Relaxed), "cut before the snapshot without it is out");
+    assert!(inventory.cut_downed() && !inventory.cut_downed(), "once");
+    assert!(b1.cut.load(Relaxed) && !b2.cut.load(Relaxed));
+    check(&mut inventory, "b1", true, now);
+    assert!(!b1.cut.load(Relaxed), "healthy again");
+    assert!(!inventory.cut_downed());
+
+    check(&mut inventory, "b1", false, now);
+    inventory.cut_downed();
+    inventory.set_admin("web", "b1", Down).unwrap();
+    let mut without = reload(&inventory, vec![closing(false)], now);
+    assert!(b1.cut.load(Relaxed), "an operator has disabled it");
+    without.set_admin("web", "b1", Up).unwrap();
+    settle(&mut without, now);
+    assert!(!without.cut_downed() && !b1.cut.load(Relaxed), "without the option it goes on");
+}
+
+#[test]
 fn only_an_operator_gives_multiplexing_back() {
     let now = Instant::now();
     let mut inventory = inventory(vec![pool("web", 2)], now);
