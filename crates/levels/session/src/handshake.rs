@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::challenge;
 use crate::deadline::Deadline;
 use crate::door::Door;
-use crate::linger::linger;
+use crate::linger::{Rest, linger};
 use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
 use crate::tls::{FIRST_BYTE, Tls};
@@ -80,7 +80,7 @@ pub(crate) async fn accept(
     }
     if challenge.is_some() {
         let idle = door.view().config.timeouts.idle;
-        Box::pin(linger(worker, client, deadline, idle, None)).await;
+        Box::pin(linger(worker, client, deadline, idle, None, Rest::Unexpected)).await;
         return Err(Refused::Unused);
     }
     let is_resumed = client.tls().is_some_and(|tls| tls.borrow().is_resumed());

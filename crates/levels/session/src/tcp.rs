@@ -20,7 +20,7 @@ use crate::door::Door;
 use crate::handshake::{self, Refused};
 use crate::lease::Lease;
 use crate::limiter::Entered;
-use crate::linger::linger;
+use crate::linger::{Rest, linger};
 use crate::proxy_protocol::{self, Announced, Extensions};
 use crate::queue::{self, Full, Rank, Turn};
 use crate::reason::Reason;
@@ -178,7 +178,7 @@ impl Connection {
         };
         door.dropped(reason);
         let idle = door.view().config.timeouts.idle;
-        linger(worker, &self.client, deadline, idle, None).await;
+        linger(worker, &self.client, deadline, idle, None, Rest::Unexpected).await;
         End { reason: Some(reason), sent: 0, received: 0 }
     }
 

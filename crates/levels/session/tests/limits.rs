@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Plan, both_upstreams, get, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
@@ -87,6 +89,23 @@ fn a_body_over_its_limit_is_answered_413(mode: Upstream) {
         "what announces too much reaches no backend"
     );
     proxy.assert_nothing_in_flight();
+}
+
+#[test]
+fn a_client_that_goes_on_sending_slowly_receives_its_413() {
+    let backend = HttpBackend::echo();
+    let proxy = Plan::new(Upstream::Exclusive, &[backend.address()])
+        .front(|f| f.limits.body_bytes_max = Some(1000))
+        .start();
+    let mut client = proxy.connect();
+    client.send(request("POST", "/", "Content-Length: 1000000\r\n"));
+    // Longer than a client is read from that has no reason to send more.
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(300));
+        client.send("x".repeat(100_000));
+    }
+    assert_eq!(client.response().map(|r| r.status()), Ok(413));
+    assert_eq!(client.read_to_end().1, Ending::Closed);
 }
 
 fn a_body_at_its_limit_passes(mode: Upstream) {

@@ -21,7 +21,7 @@ use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::limiter::HeaderKeys;
-use crate::linger::linger;
+use crate::linger::{Rest, linger};
 use crate::reason::Reason;
 use crate::socket::{Socket, poll_fill};
 use crate::stats::count_status;
@@ -70,6 +70,8 @@ pub(crate) struct ClientConnection {
     pub(super) limit_keys: LimitKeys,
     /// When a request that was above a rate is within it.
     pub(super) limited_for: Cell<Duration>,
+    /// Input that is expected after the last response.
+    pub(super) rest: Rest,
     /// It is a stream of an HTTP/2 connection.
     pub(super) is_http2: bool,
     /// Content of the PROXY header that the connection began with.
@@ -124,6 +126,7 @@ impl ClientConnection {
             routed: None,
             limit_keys: LimitKeys::default(),
             limited_for: Cell::default(),
+            rest: Rest::Unexpected,
             is_http2: false,
             proxy: None,
             under: None,
@@ -143,6 +146,9 @@ impl ClientConnection {
                     }
                 }
                 Next::Refused(reason, begun) => {
+                    if reason == Reason::RequestBodyTooLarge {
+                        self.rest = Rest::OfBody;
+                    }
                     Box::pin(self.answer_refused(reason, begun)).await;
                     After::Close
                 }
@@ -399,6 +405,7 @@ impl ClientConnection {
     /// Closes so that the sent bytes arrive.
     pub(super) async fn linger(&mut self) {
         let idle = self.door.view().config.timeouts.idle;
-        linger(&self.worker, &self.client, &self.deadline, idle, self.input.take()).await;
+        let (worker, input) = (&self.worker, self.input.take());
+        linger(worker, &self.client, &self.deadline, idle, input, self.rest).await;
     }
 }

@@ -10,6 +10,7 @@ use super::request::{Marker, RequestHead};
 use super::routed::Routed;
 use crate::lease::Lease;
 use crate::limiter::{self, Entered};
+use crate::linger::Rest;
 use crate::reason::Reason;
 use crate::worker::Phase;
 
@@ -76,6 +77,9 @@ impl ClientConnection {
         let reached = self.serve_request(&mut outgoing, begun).await;
         if let Some(copy) = outgoing.copy.take() {
             copy.drop_incomplete();
+        }
+        if !outgoing.upload.is_done() {
+            self.rest = Rest::OfBody;
         }
         self.worker.give_vec(outgoing.first);
         *now = reached.ended;

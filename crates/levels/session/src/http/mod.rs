@@ -50,7 +50,7 @@ use equipoise_tls::ClientIdentity;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::handshake::{self, Refused};
-use crate::linger::linger;
+use crate::linger::{Rest, linger};
 use crate::proxy_protocol::{self, Accepted};
 use crate::reason::Reason;
 use crate::socket::Socket;
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
                 door.dropped(reason);
                 logged::log_unread(&worker, &door, peer, reason);
                 let idle = door.view().config.timeouts.idle;
-                Box::pin(linger(&worker, &client, &deadline, idle, None)).await;
+                Box::pin(linger(&worker, &client, &deadline, idle, None, Rest::Unexpected)).await;
                 return;
             }
         }
