@@ -52,7 +52,10 @@ impl ClientConnection {
             return Ok((Box::new(session), tries.begun));
         }
         let since = Instant::now();
-        self.arm(since, lease.pool().options.connect_timeout);
+        // The connection has the time-out of its own, and ends first: otherwise a retry would wait
+        // for the same connection, and count its failure again. This bounds the wait for streams
+        // that a backend permits on none of several connections.
+        self.arm(since, 2 * lease.pool().options.connect_timeout);
         let opened = {
             let mut open = Box::pin(self.worker.http2.open(&self.worker, lease));
             poll_fn(|cx| match open.as_mut().poll(cx) {

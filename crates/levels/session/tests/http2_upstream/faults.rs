@@ -210,3 +210,20 @@ fn a_connection_on_which_nothing_comes_gets_no_further_streams() {
     assert_eq!(client.response().expect("a response").status(), 204);
     proxy.assert_drops(&[(Reason::ResponseTimeout, 1)]);
 }
+
+#[test]
+fn a_retry_at_a_silent_backend_opens_a_connection_of_its_own() {
+    // The kernel accepts connections; no settings follow.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("it is bound");
+    let proxy = Plan::new(Upstream::Http2, &[address])
+        .pool(|pool| (pool.connect_timeout, pool.retries) = (Duration::from_millis(300), 1))
+        .start();
+    let mut client = proxy.connect();
+    client.send(get("/"));
+    assert_eq!(client.response().expect("a response").status(), 504);
+    silent.set_nonblocking(true).expect("it is a socket");
+    let opened = std::iter::from_fn(|| silent.accept().ok()).count();
+    assert_eq!(opened, 2, "each counted try has its own connection");
+    proxy.assert_drops(&[(Reason::ConnectTimeout, 1)]);
+}
