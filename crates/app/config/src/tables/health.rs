@@ -86,7 +86,7 @@ pub(super) static HEALTH: Table = Table {
             "close-connections",
             Kind::Flag,
             "false",
-            "Close the connections of a backend that becomes unhealthy, and try its requests elsewhere if that is safe. \
+            "Close the connections of a backend that becomes unhealthy; requests without a response fail with 502. \
              Without it they go on, and end by the time-outs. Not while a pool of [[dispatch]] uses unhealthy backends \
              because no other is left.",
         ),
