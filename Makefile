@@ -38,6 +38,8 @@
 #   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
 #   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 22 min; root)
+#   make lab-lvs        the LVS study's figures with equipoise in LVS' place (LAB_FLAGS=--quick: 6 min; root)
+#   make lab-lvs-ipvs   the four LVS schedulers beside IPVS in a virtual machine, connection by connection (3 min; root)
 #   make lab-overload   light requests beside more heavy ones than three nodes can do (LAB_FLAGS=--quick: 1 min; root)
 #
 #   Compare it with peers (`dist` profile too):
@@ -364,6 +366,30 @@ lab-region: setup
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-region
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" target/dist/equipoise-lab-region $(LAB_FLAGS)
+
+# Hosts are network namespaces. Debian starts PostgreSQL as a service when it is installed; the lab has one of its own.
+#   postgresql       real servers store their results in it
+LAB_LVS := postgresql:/usr/share/doc/postgresql curl:/usr/bin/curl iproute2:/sbin/ip util-linux:/usr/bin/nsenter
+.PHONY: lab-lvs
+lab-lvs: setup
+	@$(call install_missing,$(LAB_LVS)); \
+	if [[ -d /run/systemd/system && " $${missing[*]} " == *" postgresql "* ]]; then \
+	  "$${as_root[@]}" systemctl disable --quiet --now postgresql; fi
+	$(CARGO) build $(DIST) --locked --package equipoise
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" /usr/bin/python3 lab/lvs/run.py $(LAB_FLAGS)
+
+# IPVS is that of Debian's kernel, which is only unpacked, in a virtual machine.
+LAB_LVS_IPVS := qemu-system-x86:/usr/bin/qemu-system-x86_64 ipvsadm:/sbin/ipvsadm iproute2:/sbin/ip
+IPVS_KERNEL := target/ipvs
+.PHONY: lab-lvs-ipvs
+lab-lvs-ipvs: setup
+	@$(call install_missing,$(LAB_LVS_IPVS))
+	$(CARGO) build $(DIST) --locked --package equipoise
+	mkdir -p $(IPVS_KERNEL); cd $(IPVS_KERNEL); ls linux-image-*.deb >/dev/null 2>&1 || \
+	  apt-get download $$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *//p' | head -1)
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" /usr/bin/python3 lab/lvs/ipvs.py --kernel $$(ls $(IPVS_KERNEL)/linux-image-*.deb | tail -1) $(LAB_FLAGS)
 
 .PHONY: bench-pog
 bench-pog: setup
