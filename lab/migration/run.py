@@ -2,6 +2,7 @@
 """Runs each configuration of a peer and its translation, and compares their answers.
 
     run.py [NAME ...]       the named configurations (a part of a folder's name is enough), or all
+    run.py --imported [...] the same with the translation of `equipoise import` instead of equipoise.toml
     run.py --table          the table of README.md
 
 A folder has the peer's file, equipoise.toml and expect.toml. Both proxies run in a world of their
@@ -11,6 +12,7 @@ its expectations. Exits 1 if one does not, and 0 with a line "skipped" if no wor
 
 import argparse
 import concurrent.futures
+import functools
 import os
 import pathlib
 import shutil
@@ -52,6 +54,7 @@ class Case:
         self.expect = tomllib.loads((folder / "expect.toml").read_text())
         self.peer = next(name for name, (file, _) in PEERS.items() if (folder / file).exists())
         self.file = folder / PEERS[self.peer][0]
+        self.ours = folder / "equipoise.toml"
         self.lost, self.left_out = self.expect.get("lost", []), self.expect.get("left-out", [])
 
     @property
@@ -72,14 +75,19 @@ def cases(wanted):
     return [Case(folder) for folder in folders if not wanted or any(part in folder.name for part in wanted)]
 
 
-def inside(case, scratch):
+def inside(case, scratch, imported):
     """Runs a case, within its world; returns its problems."""
     expect = case.expect
     names = expect.get("names", {})
     certificates = world.make(scratch, expect.get("files", {}), arranged(expect))
     problems = [f"no line of {case.file.name} is {line!r}" for line in case.unknown_lines()]
     problems += refusal(case)
-    checked = subprocess.run([BINARY, "check", str(case.folder / "equipoise.toml")], capture_output=True, text=True, check=False)
+    if imported:
+        case.ours = scratch / "imported.toml"
+        done = subprocess.run([BINARY, "import", str(case.file), "--out", str(case.ours)], capture_output=True, text=True, check=False)
+        if not case.ours.exists():
+            return [*problems, f"equipoise import: {done.stderr}"]
+    checked = subprocess.run([BINARY, "check", str(case.ours)], capture_output=True, text=True, check=False)
     printed = checked.stdout + checked.stderr
     if checked.returncode != 0:
         return [*problems, f"equipoise check: {printed}"]
@@ -131,7 +139,7 @@ def commands(case):
     _, command = PEERS[case.peer]
     if command:
         yield "peer", [word.format(file=case.file) for word in command]
-    yield "ours", [BINARY, "run", str(case.folder / "equipoise.toml")]
+    yield "ours", [BINARY, "run", str(case.ours)]
 
 
 def start_backends(expect, certificates):
@@ -194,7 +202,7 @@ def table():
     return "\n".join(rows)
 
 
-def run_case(case):
+def run_case(case, imported):
     peer = PEERS[case.peer][1]
     if peer and not shutil.which(peer[0]):
         return case, None, f"{peer[0]} is not installed"
@@ -202,7 +210,7 @@ def run_case(case):
     try:
         # Removed out here, where no mount of a world is seen.
         with tempfile.TemporaryDirectory(prefix="equipoise-migration-") as scratch:
-            status, output = world.enter("--inside", case.name, scratch, limit=LIMIT_S)
+            status, output = world.enter("--inside", case.name, scratch, *(["--imported"] if imported else []), limit=LIMIT_S)
     except subprocess.TimeoutExpired:
         return case, 1, f"not finished after {LIMIT_S} s"
     return case, status, output if status else f"{time.monotonic() - began:.1f} s"
@@ -212,6 +220,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--table", action="store_true", help="prints the table of README.md")
+    parser.add_argument("--imported", action="store_true", help="runs the translations of `equipoise import`")
     parser.add_argument("--jobs", type=int, default=4, help="configurations at a time")
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -220,7 +229,7 @@ def main():
         return 0
     if options.inside:
         name, scratch = options.inside
-        problems = inside(Case(HERE / name), pathlib.Path(scratch))
+        problems = inside(Case(HERE / name), pathlib.Path(scratch), options.imported)
         print("\n".join(problems), flush=True)
         # Threads of backends end with the process.
         os._exit(bool(problems))
@@ -232,8 +241,13 @@ def main():
         return 0
     failed = skipped = 0
     chosen = cases(options.names)
+    if options.imported:
+        for case in chosen:
+            if "by-hand" in case.expect:
+                print(f"{'by hand':8}{case.name:34}{case.expect['by-hand']}")
+        chosen = [case for case in chosen if "by-hand" not in case.expect]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for case, status, text in pool.map(run_case, chosen):
+        for case, status, text in pool.map(functools.partial(run_case, imported=options.imported), chosen):
             failed, skipped = failed + bool(status), skipped + (status is None)
             word = "skipped" if status is None else "FAILED" if status else "ok"
             print(f"{word:8}{case.name:34}{case.carried:12} {text.strip()}", flush=True)

@@ -8,8 +8,8 @@ use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
-    announce, api_token, argument, backend, change, check, cluster, decap, events, flow, pin, plan,
-    ready, reload, schema, slice, status, upgrade, weight, why,
+    announce, api_token, argument, backend, change, check, cluster, decap, events, flow, import,
+    pin, plan, ready, reload, schema, slice, status, upgrade, weight, why,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Cluster(cluster::ClusterArgs),
     /// Read FILE and report every problem
     Check(check::CheckArgs),
+    /// Translate a configuration of HAProxy, nginx, keepalived or ipvsadm
+    Import(import::Args),
     /// Print the JSON Schema of the configuration file
     Schema(schema::SchemaArgs),
     /// Balance three sample backends on this machine, to look around

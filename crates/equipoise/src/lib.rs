@@ -25,6 +25,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => block_on(run::agent(&args.file)),
         Command::Cluster(args) => block_on(commands::cluster::run(args)),
         Command::Check(args) => commands::check::run(&args).map_err(Into::into),
+        Command::Import(args) => commands::import::run(&args),
         Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
         Command::Demo(args) => block_on(demonstrate(args)),
         Command::Status(args) => block_on(commands::status::run(args)),

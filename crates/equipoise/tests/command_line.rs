@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use common::config::said_among;
 use common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
@@ -18,18 +18,42 @@ fn a_reader_that_closes_the_pipe_early_is_no_error() {
     }
 }
 
+/// Runs a command that reads standard input.
+fn with_input(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(EQUIPOISE);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
 #[test]
 fn check_reads_standard_input() {
     for (file, expected) in [
         ("[[pool]]\nname = \"web\"\n", "(standard input): valid"),
         ("[[pool]]\nnme = \"web\"\n", "(standard input):2:1: pool[#1].nme: unknown option"),
     ] {
-        let mut command = Command::new(EQUIPOISE);
-        command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
-        child.stdin.take().expect("it is piped").write_all(file.as_bytes()).expect("it reads");
-        let output = child.wait_with_output().expect("it ends");
+        let output = with_input(&["check", "-"], file);
         assert!(stdout(&output).contains(expected), "{}", stdout(&output));
+    }
+}
+
+/// The exit status tells scripts whether someone has to look at the translation.
+#[test]
+fn import_tells_by_its_exit_status_whether_all_is_carried() {
+    let whole = "defaults\n mode tcp\nlisten web\n bind :80\n server one 10.0.0.1:80\n";
+    let changed = format!("{whole} errorfile 503 /etc/haproxy/503.http\n");
+    let unusable = format!("{whole} bind :443 ssl crt /nowhere/site.pem\n");
+    for (text, status, printed) in [
+        (whole, 0, "equipoise check: valid"),
+        (&changed, 2, "line 6: errorfile 503"),
+        (&unusable, 1, "/nowhere/site.pem"),
+        ("hello", 1, "name it with --from"),
+    ] {
+        let output = with_input(&["import", "-"], text);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{text}: {errors}");
+        assert!(errors.contains(printed), "{errors}");
     }
 }
 

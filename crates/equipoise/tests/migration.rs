@@ -30,6 +30,15 @@ fn translated_configurations_answer_as_those_of_the_peers() {
 }
 
 #[test]
+fn configurations_that_import_translates_answer_as_those_of_the_peers() {
+    let Some(output) = run(&["--imported"]) else { return };
+    let printed = String::from_utf8_lossy(&output.stdout);
+    println!("{printed}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}{errors}");
+}
+
+#[test]
 fn the_page_lists_every_configuration_with_what_is_not_carried() {
     let Some(output) = run(&["--table"]) else { return };
     let table = String::from_utf8(output.stdout).expect("it is text");

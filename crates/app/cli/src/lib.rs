@@ -18,6 +18,7 @@ mod controller;
 pub mod decap;
 pub mod events;
 pub mod flow;
+pub mod import;
 mod log_queue;
 pub mod logs;
 pub mod pin;

@@ -1,0 +1,134 @@
+//! `equipoise import`: translates the configuration of another balancer.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use equipoise_config::{self as config, FileKind, Surroundings};
+use equipoise_import::{Import, Peer, Verdict};
+
+/// Translates a configuration of HAProxy, nginx, keepalived or ipvsadm.
+///
+/// Standard output has the translation, with a comment for each line that is not carried or
+/// changes behaviour; standard error has those lines, the worst first, and what `equipoise check`
+/// finds. Exits 0 if every line is carried or needs nothing, 2 if some line is not or changes
+/// behaviour, and 1 if FILE is not understood or the translation cannot be used as it is.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// haproxy.cfg, the output of `nginx -T`, keepalived.conf, or that of ipvsadm-save; `-`:
+    /// standard input
+    file: PathBuf,
+    /// The program whose configuration it is [default: recognised by the text]
+    #[arg(long, value_name = "PROGRAM", value_parser = ["haproxy", "nginx", "keepalived", "ipvsadm"])]
+    from: Option<String>,
+    /// Write the translation to this file instead, which must not exist
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print one JSON object: the translation, and each line with its result
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file cannot be read or is not understood, or the output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = read(&args.file)?;
+    let shown = args.file.display();
+    let peer = match args.from.as_deref() {
+        Some("haproxy") => Peer::Haproxy,
+        Some("nginx") => Peer::Nginx,
+        Some("keepalived") => Peer::Keepalived,
+        Some(_) => Peer::Ipvsadm,
+        None => Peer::of(&text).with_context(|| {
+            format!("{shown}: not recognised as a configuration of HAProxy, nginx, keepalived or ipvsadm; name it with --from")
+        })?,
+    };
+    let import = equipoise_import::import(peer, &text).with_context(|| shown.to_string())?;
+    let problems = problems(&import.text);
+    if args.json {
+        outln!("{}", json(&import, &problems)?);
+    } else if let Some(out) = &args.out {
+        let mut file = std::fs::File::create_new(out)
+            .with_context(|| format!("cannot write {}", out.display()))?;
+        file.write_all(import.text.as_bytes())
+            .with_context(|| format!("cannot write {}", out.display()))?;
+    } else {
+        out!("{}", import.text);
+    }
+    if !args.json {
+        eprint!("{}", summary(&import, &problems));
+    }
+    Ok(match (problems.is_empty(), import.report.worst().is_empty()) {
+        (false, _) => ExitCode::FAILURE,
+        (true, false) => ExitCode::from(2),
+        (true, true) => ExitCode::SUCCESS,
+    })
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    let most = FileKind::Config.bytes_max();
+    let mut bytes = Vec::new();
+    let of = || format!("cannot read {}", path.display());
+    if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(most + 1).read_to_end(&mut bytes).with_context(of)?;
+    } else {
+        bytes = equipoise_basics::files::read(path, most).with_context(of)?;
+    }
+    anyhow::ensure!(bytes.len() as u64 <= most, "{}: larger than {most} bytes", path.display());
+    String::from_utf8(bytes).with_context(|| format!("{}: not UTF-8", path.display()))
+}
+
+/// The errors that `equipoise check` finds in the translation, without its warnings.
+fn problems(text: &str) -> Vec<String> {
+    match config::parse(text, Path::new("(translation)"), &Surroundings::here()) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.to_string().lines().map(str::to_string).collect(),
+    }
+}
+
+fn summary(import: &Import, problems: &[String]) -> String {
+    let mut text = String::new();
+    for line in import.report.worst() {
+        let (result, why) = parts(&line.verdict);
+        text.push_str(&format!(
+            "line {}: {}\n  {result}: {}\n",
+            line.number,
+            line.text,
+            why.unwrap_or_default()
+        ));
+    }
+    text.push_str(&format!("{}\n", import.report.summary()));
+    if problems.is_empty() {
+        text.push_str("equipoise check: valid\n");
+    } else {
+        problems.iter().for_each(|it| text.push_str(&format!("equipoise check: {it}\n")));
+    }
+    text
+}
+
+/// A result in words, and its reason.
+fn parts(verdict: &Verdict) -> (&'static str, Option<&str>) {
+    match verdict {
+        Verdict::NeedsNothing => ("needs nothing", None),
+        Verdict::Carried => ("carried", None),
+        Verdict::Changes(why) => ("changes behaviour", Some(why)),
+        Verdict::Lost(why) => ("not carried", Some(why)),
+    }
+}
+
+fn json(import: &Import, problems: &[String]) -> anyhow::Result<String> {
+    let lines = import.report.lines().map(|line| {
+        let (result, why) = parts(&line.verdict);
+        serde_json::json!({ "line": line.number, "text": line.text, "result": result, "why": why })
+    });
+    let all = serde_json::json!({
+        "configuration": import.text,
+        "lines": lines.collect::<Vec<_>>(),
+        "summary": import.report.summary(),
+        "problems": problems,
+    });
+    Ok(serde_json::to_string_pretty(&all)?)
+}

@@ -1,0 +1,83 @@
+//! HAProxy's configuration.
+
+mod action;
+mod balance;
+mod bind;
+mod check;
+mod condition;
+mod frontend;
+mod proxy;
+mod server;
+mod tcp;
+mod words;
+
+use self::proxy::Proxy;
+use self::words::Line;
+use crate::ImportError;
+use crate::model::Config;
+use crate::report::Report;
+
+pub(crate) use self::action::hsts;
+
+/// Translates a file of HAProxy.
+pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportError> {
+    let sections = words::sections(text, report)?;
+    let mut defaults: Vec<Line> = Vec::new();
+    let mut proxies: Vec<Proxy> = Vec::new();
+    let mut resolvers: Vec<String> = Vec::new();
+    for section in &sections {
+        match section.kind.as_str() {
+            "defaults" => defaults.clone_from(&section.lines),
+            "frontend" | "backend" | "listen" => {
+                proxies.push(Proxy::read(section, &defaults, report))
+            }
+            "global" => section.lines.iter().for_each(|line| global(line, report)),
+            "resolvers" => {
+                for line in &section.lines {
+                    if line.word(0) == "nameserver" {
+                        resolvers.push(line.word(2).to_string());
+                        report.carried(line.number);
+                    } else if line.word(0) == "hold" {
+                        report.changes(line.number, "records are looked up again when they expire; ttl-min and ttl-max bound that");
+                    }
+                }
+            }
+            kind => section
+                .lines
+                .iter()
+                .for_each(|line| report.lost(line.number, format!("equipoise has no {kind}"))),
+        }
+    }
+    let mut config = Config::default();
+    for proxy in proxies.iter().filter(|it| it.has_back) {
+        let mut pool = server::pool(proxy, report);
+        if let Some(names) = &mut pool.names
+            && !resolvers.is_empty()
+        {
+            resolvers.iter().for_each(|it| names.push("servers", it.clone()));
+        }
+        config.pools.push(pool);
+    }
+    for proxy in proxies.iter().filter(|it| it.has_front) {
+        config.doors.extend(frontend::doors(proxy, &proxies, report));
+    }
+    let first = config.pools.first().map(|it| it.name.clone()).unwrap_or_default();
+    for door in config.doors.iter_mut().filter(|it| !it.options.has("pool")) {
+        door.options.set("pool", first.clone());
+    }
+    if config.doors.is_empty() {
+        return Err(ImportError::Empty { wanted: "a frontend or listen with bind" });
+    }
+    Ok(config)
+}
+
+/// `global`: HAProxy's own process, for the most part.
+fn global(line: &Line, report: &mut Report) {
+    match line.word(0) {
+        "ssl-default-bind-options" if line.words.iter().any(|it| it == "TLSv1.3") => {
+            report.changes(line.number, "tls = { profile = \"modern\" } is for TLS 1.3 alone");
+        }
+        "lua-load" | "lua-load-per-thread" => report.lost(line.number, "equipoise runs no scripts"),
+        _ => {}
+    }
+}

@@ -1,0 +1,244 @@
+//! The settings of a `frontend`, `backend` or `listen`, with those of its `defaults`.
+
+use super::condition::Acls;
+use super::words::{Line, Section, milliseconds};
+use crate::model::duration;
+use crate::report::Report;
+
+/// Settings of a proxy of HAProxy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proxy {
+    pub(super) name: String,
+    pub(super) has_front: bool,
+    pub(super) has_back: bool,
+    pub(super) is_tcp: bool,
+    pub(super) acls: Acls,
+    pub(super) binds: Vec<Line>,
+    pub(super) maxconn: Option<Line>,
+    pub(super) timeouts: Vec<(String, u64, usize)>,
+    pub(super) forwards: bool,
+    pub(super) retries: Option<Line>,
+    pub(super) retry_on: Option<Line>,
+    pub(super) balance: Option<Line>,
+    pub(super) cookie: Option<Line>,
+    pub(super) check: Option<Line>,
+    pub(super) check_rules: Vec<Line>,
+    pub(super) server_defaults: Vec<Line>,
+    pub(super) servers: Vec<Line>,
+    pub(super) templates: Vec<Line>,
+    pub(super) stick_table: Option<Line>,
+    pub(super) tcp_rules: Vec<Line>,
+    pub(super) request_rules: Vec<Line>,
+    pub(super) response_rules: Vec<Line>,
+    pub(super) switches: Vec<Line>,
+    pub(super) default_backend: Option<Line>,
+    pub(super) monitor: Option<Line>,
+    pub(super) access_log: bool,
+}
+
+/// Keywords that need no counterpart: limits of HAProxy itself, statistics, logs that equipoise has
+/// in another way, and defaults.
+const NOTHING: &[&str] = &[
+    "log",
+    "log-format",
+    "log-format-sd",
+    "log-tag",
+    "unique-id-format",
+    "unique-id-header",
+    "stats",
+    "description",
+    "fullconn",
+    "id",
+    "hash-balance-factor",
+    "load-server-state-from-file",
+    "backlog",
+    "max-keep-alive-queue",
+    "bind-process",
+    "guid",
+    "clitcpka-cnt",
+    "clitcpka-idle",
+    "clitcpka-intvl",
+    "srvtcpka-cnt",
+    "srvtcpka-idle",
+    "srvtcpka-intvl",
+    "max-session-srv-conns",
+    "tune",
+    "http-reuse",
+    "enabled",
+];
+
+const NOTHING_OPTIONS: &[&str] = &[
+    "dontlognull",
+    "httplog",
+    "tcplog",
+    "http-server-close",
+    "http-keep-alive",
+    "redispatch",
+    "dontlog-normal",
+    "log-separate-errors",
+    "logasap",
+    "log-health-checks",
+    "clitcpka",
+    "srvtcpka",
+    "tcpka",
+    "tcp-smart-accept",
+    "tcp-smart-connect",
+    "splice-auto",
+    "splice-request",
+    "splice-response",
+    "contstats",
+    "socket-stats",
+    "http-buffer-request",
+    "prefer-last-server",
+    "abortonclose",
+    "http-use-htx",
+    "idle-close-on-response",
+    "http-ignore-probes",
+    "http-no-delay",
+    "independent-streams",
+    "nolinger",
+    "checkcache",
+    "http-pretend-keepalive",
+    "h1-case-adjust-bogus-client",
+    "h1-case-adjust-bogus-server",
+    "allbackups",
+    "tcp-check",
+    "forwardfor",
+    "httpchk",
+    "originalto",
+];
+
+impl Proxy {
+    /// Reads a section after its defaults.
+    pub(super) fn read(section: &Section, defaults: &[Line], report: &mut Report) -> Proxy {
+        let mut proxy = Proxy {
+            name: section.name.clone(),
+            has_front: section.kind != "backend",
+            has_back: section.kind != "frontend",
+            ..Proxy::default()
+        };
+        for line in defaults.iter().chain(&section.lines) {
+            proxy.line(line, report);
+        }
+        proxy
+    }
+
+    fn line(&mut self, line: &Line, report: &mut Report) {
+        let kept = line.clone();
+        let number = line.number;
+        match line.word(0) {
+            "mode" => match line.word(1) {
+                mode @ ("http" | "tcp") => {
+                    self.is_tcp = mode == "tcp";
+                    report.carried(number);
+                }
+                other => report.lost(number, format!("equipoise has no mode {other}")),
+            },
+            "bind" => self.binds.push(kept),
+            "maxconn" => self.maxconn = Some(kept),
+            "timeout" => self.timeout(line, report),
+            "retries" => self.retries = Some(kept),
+            "retry-on" => self.retry_on = Some(kept),
+            "balance" => self.balance = Some(kept),
+            "hash-type" => {
+                if line.word(1) == "consistent" {
+                    report.carried(number);
+                } else {
+                    report.changes(number, "source-hash is consistent when backends change");
+                }
+            }
+            "cookie" => self.cookie = Some(kept),
+            "http-check" | "tcp-check" => self.check_rules.push(kept),
+            "default-server" => self.server_defaults.push(kept),
+            "server" => self.servers.push(kept),
+            "server-template" => self.templates.push(kept),
+            "stick-table" => self.stick_table = Some(kept),
+            "tcp-request" | "tcp-response" => self.tcp_rules.push(kept),
+            "http-request" | "redirect" | "reqadd" | "block" => self.request_rules.push(kept),
+            "http-response" | "http-after-response" => self.response_rules.push(kept),
+            "use_backend" => self.switches.push(kept),
+            "default_backend" => self.default_backend = Some(kept),
+            "monitor-uri" => self.monitor = Some(kept),
+            "acl" => {
+                self.acls.read(line);
+                report.carried(number);
+            }
+            "errorfile" => report.changes(
+                number,
+                format!(
+                    "set error-pages = \"/etc/equipoise/errors\" in [[session]], and put the body of the file, without \
+                     its head, there as {}.html",
+                    line.word(1)
+                ),
+            ),
+            "option" => self.option(line, report),
+            "stick" => report.lost(number, "a pool has sticky = { cookie = ... } or scheduler = \"source-hash\""),
+            "compression" | "filter" => report.lost(number, "equipoise does not compress; the backend does"),
+            "no" | "disabled" => {}
+            "email-alert" => report.lost(number, "equipoise events --follow, and rules on /metrics"),
+            "use-server" => report.lost(number, "a pool for these backends, and a route to it"),
+            word if NOTHING.contains(&word) => {}
+            word => report.lost(number, format!("equipoise has no {word}")),
+        }
+    }
+
+    fn option(&mut self, line: &Line, report: &mut Report) {
+        let number = line.number;
+        match line.word(1) {
+            "forwardfor" => {
+                self.forwards = true;
+                report.carried(number);
+                if line.words.iter().any(|it| it == "header") {
+                    report.changes(number, "the header is X-Forwarded-For");
+                }
+            }
+            "httpchk" => self.check = Some(line.clone()),
+            "tcp-check" | "redispatch" => report.carried(number),
+            "httplog" | "tcplog" => self.access_log = true,
+            "httpclose" | "forceclose" | "http-tunnel" => {
+                report.changes(number, "equipoise keeps connections open");
+            }
+            "accept-invalid-http-request" | "accept-unsafe-violations-in-http-request" => {
+                report.lost(number, "equipoise refuses requests that are not HTTP");
+            }
+            "transparent" => {
+                report.lost(number, "[[packet]] keeps the client's address; send-proxy states it")
+            }
+            "mysql-check" | "pgsql-check" | "redis-check" | "ldap-check" | "smtpchk"
+            | "ssl-hello-chk" | "spop-check" | "external-check" => {
+                report.changes(number, "the check opens a connection (health = { tcp = true })")
+            }
+            "allbackups" => report.carried(number),
+            it if NOTHING_OPTIONS.contains(&it) => {}
+            it => report.lost(number, format!("equipoise has no option {it}")),
+        }
+    }
+
+    fn timeout(&mut self, line: &Line, report: &mut Report) {
+        let Some(time) = milliseconds(line.word(2)) else {
+            report.lost(line.number, format!("{:?} is no time", line.word(2)));
+            return;
+        };
+        self.timeouts.retain(|(name, ..)| name != line.word(1));
+        self.timeouts.push((line.word(1).to_string(), time, line.number));
+    }
+
+    /// A time-out as a duration between `least` and `most` milliseconds, and notes its line as
+    /// carried.
+    pub(super) fn time(
+        &self,
+        name: &str,
+        least: u64,
+        most: u64,
+        report: &mut Report,
+    ) -> Option<String> {
+        let (_, time, number) = self.timeouts.iter().find(|(it, ..)| it == name)?;
+        let taken = (*time).clamp(least, most);
+        if taken == *time {
+            report.carried(*number);
+        } else {
+            report.changes(*number, format!("the time is {}", duration(taken)));
+        }
+        Some(duration(taken))
+    }
+}

@@ -1,0 +1,368 @@
+//! keepalived's configuration: virtual servers and their checks.
+
+use crate::ImportError;
+use crate::ipvs::schedule;
+use crate::model::{Config, Options, Pool, Vip, duration, name};
+use crate::report::Report;
+
+/// A line of words with the block behind it.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    number: usize,
+    words: Vec<String>,
+    block: Vec<Node>,
+}
+
+impl Node {
+    fn word(&self, at: usize) -> &str {
+        self.words.get(at).map_or("", String::as_str)
+    }
+
+    /// The first node of this name in the block.
+    fn find(&self, name: &str) -> Option<&Node> {
+        self.block.iter().find(|it| it.word(0) == name)
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.find(name).map(|it| it.word(1)).filter(|it| !it.is_empty())
+    }
+
+    /// A time in seconds, with a fraction, in milliseconds.
+    fn time(&self, name: &str) -> Option<u64> {
+        let seconds: f64 = self.value(name)?.parse().ok()?;
+        (seconds > 0.0 && seconds < 86_400.0).then_some((seconds * 1000.0) as u64)
+    }
+}
+
+const DEPTH_MAX: usize = 32;
+
+/// Translates a file of keepalived.
+pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportError> {
+    let mut lines: Vec<(usize, Vec<String>)> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let code = line.split(['#', '!']).next().unwrap_or_default();
+        let words: Vec<String> = code
+            .replace('{', " { ")
+            .replace('}', " } ")
+            .split_whitespace()
+            .map(str::to_string)
+            .collect();
+        if !words.is_empty() {
+            if words.iter().any(|it| it != "{" && it != "}") {
+                report.open(at + 1, line);
+            }
+            lines.push((at + 1, words));
+        }
+    }
+    let mut rest = lines.into_iter().flat_map(|(number, words)| {
+        let end = (number, "\n".to_string());
+        words.into_iter().map(move |word| (number, word)).chain([end])
+    });
+    let all = nodes(&mut rest, 0)?;
+    let mut config = Config::default();
+    for node in &all {
+        match node.word(0) {
+            "virtual_server" => virtual_server(node, &all, &mut config, report),
+            "virtual_server_group" => carried(node, report),
+            "vrrp_instance" | "vrrp_sync_group" | "vrrp_script" | "vrrp_track_process" => {
+                let nearest = "keep keepalived for the address: equipoise announce --keepalived writes its check script";
+                report.lost(node.number, nearest);
+            }
+            "include" => report.lost(node.number, "translate the included file, too"),
+            _ => {}
+        }
+    }
+    if config.vips.is_empty() {
+        return Err(ImportError::Empty { wanted: "a virtual_server" });
+    }
+    Ok(config)
+}
+
+fn carried(node: &Node, report: &mut Report) {
+    report.carried(node.number);
+    node.block.iter().for_each(|it| carried(it, report));
+}
+
+fn nodes(
+    rest: &mut impl Iterator<Item = (usize, String)>,
+    depth: usize,
+) -> Result<Vec<Node>, ImportError> {
+    let mut all: Vec<Node> = Vec::new();
+    let mut node = Node::default();
+    let mut last = 1;
+    while let Some((number, word)) = rest.next() {
+        last = number;
+        match word.as_str() {
+            "{" => {
+                let problem = |problem: &str| ImportError::Syntax {
+                    line: number,
+                    problem: problem.to_string(),
+                };
+                if depth >= DEPTH_MAX {
+                    return Err(problem("more than 32 blocks in one another"));
+                }
+                // The brace may stand on the next line.
+                let mut open = if node.words.is_empty() {
+                    all.pop().ok_or_else(|| problem("a block without a name"))?
+                } else {
+                    std::mem::take(&mut node)
+                };
+                open.block = nodes(rest, depth + 1)?;
+                all.push(open);
+            }
+            "}" if depth == 0 => {
+                return Err(ImportError::Syntax {
+                    line: number,
+                    problem: "`}` without a block".to_string(),
+                });
+            }
+            "}" => {
+                if !node.words.is_empty() {
+                    all.push(node);
+                }
+                return Ok(all);
+            }
+            "\n" => {
+                if !node.words.is_empty() {
+                    all.push(std::mem::take(&mut node));
+                }
+            }
+            _ => {
+                node.number = number;
+                node.words.push(word);
+            }
+        }
+    }
+    if depth > 0 {
+        return Err(ImportError::Syntax {
+            line: last,
+            problem: "a block is not closed".to_string(),
+        });
+    }
+    Ok(all)
+}
+
+/// Options of a virtual server that need no counterpart.
+const NOTHING: &[&str] = &[
+    "delay_loop",
+    "lb_algo",
+    "lvs_sched",
+    "lb_kind",
+    "lvs_method",
+    "protocol",
+    "real_server",
+    "virtualhost",
+    "persistence_timeout",
+    "persistence_granularity",
+    "sorry_server",
+    "delay_before_retry",
+    "retry",
+    "alpha",
+    "omega",
+    "hysteresis",
+    "nat_mask",
+    "connect_timeout",
+    "weight",
+    "inhibit_on_failure",
+    "ip_family",
+    "ha_suspend",
+    "quorum",
+    "quorum_up",
+    "quorum_down",
+    "HTTP_GET",
+    "SSL_GET",
+    "TCP_CHECK",
+    "UDP_CHECK",
+    "MISC_CHECK",
+    "SMTP_CHECK",
+    "DNS_CHECK",
+    "PING_CHECK",
+    "notify_up",
+    "notify_down",
+    "uthreshold",
+    "lthreshold",
+    "lb_port",
+    "ops",
+    "sorry_server_inhibit",
+    "delay",
+    "warmup",
+    "snmp_name",
+];
+
+fn virtual_server(node: &Node, all: &[Node], config: &mut Config, report: &mut Report) {
+    report.carried(node.number);
+    for one in &node.block {
+        if NOTHING.contains(&one.word(0)) {
+            carried(one, report);
+        } else {
+            report.lost(one.number, format!("a VIP has no {}", one.word(0)));
+        }
+    }
+    let protocol = node.value("protocol").unwrap_or("TCP").to_lowercase();
+    let addresses: Vec<(String, String)> = match node.word(1) {
+        "fwmark" => {
+            report.lost(node.number, "a [[packet]] for each address and port of the mark");
+            Vec::new()
+        }
+        "group" => {
+            let group = all
+                .iter()
+                .find(|it| it.word(0) == "virtual_server_group" && it.word(1) == node.word(2));
+            group
+                .map(|it| {
+                    it.block
+                        .iter()
+                        .map(|it| (it.word(0).to_string(), it.word(1).to_string()))
+                        .collect()
+                })
+                .unwrap_or_default()
+        }
+        address => vec![(address.to_string(), node.word(2).to_string())],
+    };
+    if protocol == "sctp" {
+        report.lost(node.number, "a VIP is for TCP or UDP");
+        return;
+    }
+    for (address, port) in addresses {
+        let host = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+        let pool_name = name(&format!("{}-{port}-{protocol}", address.replace(':', "-")));
+        let mut options = Options::default();
+        let port = if port == "0" || port.is_empty() { "*".to_string() } else { port };
+        options.set("vip", format!("{host}:{port}/{protocol}")).set("interface", "eth0");
+        report.changes(
+            node.number,
+            "set `interface` to the one at which the packets arrive; it is eth0 now",
+        );
+        let forward =
+            match node.value("lb_kind").or_else(|| node.value("lvs_method")).unwrap_or("NAT") {
+                "DR" => "direct-routing",
+                "TUN" => "tunnel",
+                _ => "nat",
+            };
+        options.set("forward", forward);
+        let how = node.find("lb_algo").or_else(|| node.find("lvs_sched"));
+        let number = how.map_or(node.number, |it| it.number);
+        let is_persistent = node.find("persistence_timeout").is_some();
+        schedule(&mut options, how.map_or("rr", |it| it.word(1)), is_persistent, number, report);
+        options.set("pool", pool_name.clone());
+        config.pools.push(pool(node, pool_name, &port, report));
+        config.vips.push(Vip { options });
+    }
+}
+
+fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
+    let mut pool = Pool { name, ..Pool::default() };
+    let servers: Vec<_> = node.block.iter().filter(|it| it.word(0) == "real_server").collect();
+    for server in &servers {
+        let (address, own) = (server.word(1), server.word(2));
+        let port = if own.is_empty() || own == "0" { port.trim_matches('*') } else { own };
+        let port = if port.is_empty() { "80" } else { port };
+        let mut backend = Options::default();
+        let address = if address.contains(':') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        };
+        backend.set("address", address);
+        if let Some(weight) = server.value("weight").and_then(|it| it.parse::<i64>().ok()) {
+            backend.set("weight", weight.clamp(0, 1000));
+        }
+        pool.backends.push(backend);
+        for one in &server.block {
+            match one.word(0) {
+                "notify_up" | "notify_down" => {
+                    report.changes(one.number, "equipoise events --follow")
+                }
+                "uthreshold" | "lthreshold" => {
+                    report.lost(one.number, "a VIP has no limit of flows")
+                }
+                "inhibit_on_failure" => report.changes(
+                    one.number,
+                    "when-down = \"keep\" of the VIP keeps the flows of a failed backend",
+                ),
+                _ => {}
+            }
+        }
+    }
+    if let Some(sorry) = node.find("sorry_server") {
+        report.lost(sorry.number, "a VIP has no backups; an http or tcp front door does");
+    }
+    if let Some(quorum) = node.find("quorum") {
+        report.changes(quorum.number, "equipoise announce withdraws an address without backends");
+    }
+    if let Some(first) = servers.first() {
+        check(&mut pool, node, first, &servers, report);
+    }
+    pool
+}
+
+fn check(pool: &mut Pool, node: &Node, first: &Node, servers: &[&Node], report: &mut Report) {
+    let kinds = [
+        "HTTP_GET",
+        "SSL_GET",
+        "TCP_CHECK",
+        "UDP_CHECK",
+        "MISC_CHECK",
+        "SMTP_CHECK",
+        "DNS_CHECK",
+        "PING_CHECK",
+    ];
+    let Some(check) = first.block.iter().find(|it| kinds.contains(&it.word(0))) else { return };
+    for server in servers {
+        let other = server.block.iter().find(|it| kinds.contains(&it.word(0)));
+        if other.map(|it| it.word(0)) != Some(check.word(0)) {
+            report.changes(server.number, "the check is that of the first real server");
+        }
+    }
+    let health = &mut pool.health;
+    match check.word(0) {
+        "HTTP_GET" | "SSL_GET" => {
+            let url = check.find("url");
+            health.set("http", url.and_then(|it| it.value("path")).unwrap_or("/"));
+            health.set(
+                "status",
+                url.and_then(|it| it.value("status_code")).unwrap_or("200-299").replace(' ', ","),
+            );
+            if let Some(host) = node.value("virtualhost").or_else(|| url?.value("virtualhost")) {
+                health.set("host", host);
+            }
+            if let Some(digest) = url.and_then(|it| it.find("digest")) {
+                report.changes(digest.number, "health has `body`, a text that the answer contains");
+            }
+            if check.word(0) == "SSL_GET" {
+                let mut tls = Options::default();
+                tls.set("verify", false);
+                pool.tls = Some(tls);
+                report.changes(
+                    check.number,
+                    "the check uses the pool's TLS and does not verify, as keepalived",
+                );
+            }
+        }
+        "TCP_CHECK" => {
+            health.set("tcp", true);
+        }
+        kind => {
+            for server in servers {
+                let lines = server.block.iter().filter(|it| it.word(0) == kind);
+                lines.for_each(|it| report.lost(it.number, "health has tcp, http and grpc"));
+            }
+            return;
+        }
+    }
+    let health = &mut pool.health;
+    if let Some(port) = check.value("connect_port").and_then(|it| it.parse::<i64>().ok()) {
+        health.set("port", port);
+    }
+    let delay = check.time("delay_loop").or_else(|| node.time("delay_loop")).unwrap_or(60_000);
+    health.set("interval", duration(delay.clamp(100, 3_600_000)));
+    let timeout =
+        check.time("connect_timeout").or_else(|| node.time("connect_timeout")).unwrap_or(5000);
+    health.set("timeout", duration(timeout.min(delay).clamp(10, 600_000)));
+    let retries: i64 = check
+        .value("retry")
+        .or_else(|| node.value("retry"))
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(0);
+    health.set("rise", 1).set("fall", (retries + 1).clamp(1, 100));
+}

@@ -1,0 +1,317 @@
+//! Servers and their locations: routes.
+
+use super::pass::parts;
+use super::syntax::{Directive, milliseconds, size};
+use super::{innermost, target};
+use crate::model::{Config, Door, NO_PASSWORDS, Options, Route, duration, rate};
+use crate::report::Report;
+
+pub(super) struct Building<'a> {
+    pub(super) block: &'a [Directive],
+    pub(super) server: &'a Directive,
+    pub(super) config: &'a mut Config,
+    pub(super) report: &'a mut Report,
+    pub(super) forwarded: &'a mut Vec<&'static str>,
+    pub(super) door: &'a mut Door,
+}
+
+impl Building<'_> {
+    /// Adds the routes of a server. Its names are the conditions `hosts`.
+    pub(super) fn routes(&mut self, hosts: &Options) {
+        let server = self.server;
+        for one in server.block.iter().filter(|it| it.name == "if") {
+            self.condition(one, hosts);
+        }
+        let mut is_answered = false;
+        for one in &server.block {
+            match one.name.as_str() {
+                "return" => {
+                    let mut route = self.route(hosts, &[]);
+                    self.returns(one, &[], &mut route);
+                    self.door.routes.push(route);
+                    is_answered = true;
+                }
+                "rewrite" => self.rewrite(one, hosts),
+                "auth_basic" if one.arg(0) != "off" => self.password(one),
+                _ => {}
+            }
+        }
+        if is_answered {
+            return;
+        }
+        let mut has_root = false;
+        for location in ordered(&server.block) {
+            has_root |= location.args == ["/"];
+            self.location(location, hosts);
+        }
+        if !has_root {
+            // nginx serves files there.
+            let mut route = self.route(hosts, &[]);
+            let is_proxy = innermost(&[&server.block], "proxy_pass").first().copied();
+            match is_proxy {
+                Some(pass) => self.pass(pass, &[&server.block, self.block], &mut route, None),
+                None => {
+                    route.answer.set("status", 404);
+                }
+            }
+            self.door.routes.push(route);
+        }
+    }
+
+    /// A route with the options of its scopes.
+    pub(super) fn route(&mut self, conditions: &Options, inner: &[&[Directive]]) -> Route {
+        let mut scopes = inner.to_vec();
+        scopes.extend([self.server.block.as_slice(), self.block]);
+        let mut route = Route { options: conditions.clone(), ..Route::default() };
+        for line in innermost(&scopes, "add_header") {
+            self.add_header(line, &mut route);
+        }
+        for line in innermost(&scopes, "proxy_hide_header") {
+            route.response.push("remove", line.arg(0));
+        }
+        route
+    }
+
+    fn add_header(&mut self, line: &Directive, route: &mut Route) {
+        let (header, value) = (line.arg(0), line.arg(1));
+        if header.eq_ignore_ascii_case("strict-transport-security") {
+            if self.door.tls.is_some() {
+                self.door.hsts = crate::haproxy::hsts(value);
+            }
+        } else if value.contains('$') {
+            self.report.lost(line.number, "response-headers have no variables");
+        } else {
+            route.response.push("add", format!("{header}: {value}"));
+        }
+    }
+
+    /// `location`: one route, or one for allowed clients and one for others.
+    fn location(&mut self, location: &Directive, hosts: &Options) {
+        let inner = &location.block;
+        if location.arg(0).starts_with('@') {
+            self.report.lost(location.number, "routes are not named");
+            return;
+        }
+        if inner.iter().any(|it| it.name == "internal") {
+            return;
+        }
+        let mut conditions = hosts.clone();
+        let path = path(location, &mut conditions);
+        for nested in ordered(inner) {
+            self.report
+                .lost(nested.number, "a route is not inside another: write it before this one");
+        }
+        for one in inner.iter().filter(|it| it.name == "if") {
+            self.condition(one, &conditions);
+        }
+        let mut route = self.route(&conditions, &[inner]);
+        for one in inner {
+            match one.name.as_str() {
+                "return" => self.returns(one, inner, &mut route),
+                "rewrite" => self.rewrite_in(one, &mut route),
+                "auth_basic" if one.arg(0) != "off" => {
+                    self.report.lost(one.number, "equipoise asks for no passwords: the route answers 403 until the application asks for them");
+                    route.answer.set("status", 403);
+                }
+                _ => {}
+            }
+        }
+        let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
+        if !route.is_terminal() {
+            match inner.iter().find(|it| it.name == "proxy_pass" || it.name == "grpc_pass") {
+                Some(pass) => self.pass(pass, &scopes, &mut route, Some(&path)),
+                None => {
+                    if !inner.iter().any(|it| {
+                        it.name == "root" || it.name == "alias" || it.name.ends_with("_pass")
+                    }) {
+                        self.report.lost(
+                            location.number,
+                            "equipoise serves no files: keep a web server for them, as a backend",
+                        );
+                    }
+                    route.answer.set("status", 404);
+                }
+            }
+        }
+        self.options(inner, &mut route);
+        self.allow(inner, route);
+    }
+
+    /// Adds the route, after one for each address that alone is allowed.
+    fn allow(&mut self, inner: &[Directive], route: Route) {
+        let rules: Vec<_> =
+            inner.iter().filter(|it| it.name == "allow" || it.name == "deny").collect();
+        let denies_all = rules.iter().any(|it| it.name == "deny" && it.arg(0) == "all");
+        let mut refused = Route { options: route.options.clone(), ..Route::default() };
+        refused.answer.set("status", 403);
+        let sources = |name: &str| {
+            rules.iter().filter(|it| it.name == name && it.arg(0) != "all").collect::<Vec<_>>()
+        };
+        refused.options.remove("pool");
+        if denies_all {
+            let mut allowed = route;
+            for rule in sources("allow") {
+                allowed.options.push("source", rule.arg(0));
+            }
+            if !sources("allow").is_empty() {
+                self.door.routes.push(allowed);
+            }
+            self.door.routes.push(refused);
+            return;
+        }
+        for rule in sources("deny") {
+            refused.options.push("source", rule.arg(0));
+        }
+        if !sources("deny").is_empty() {
+            self.door.routes.push(refused);
+        }
+        self.door.routes.push(route);
+    }
+
+    /// Options of a location that a route has, too.
+    fn options(&mut self, inner: &[Directive], route: &mut Route) {
+        let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
+        let read = ["proxy_read_timeout", "grpc_read_timeout"]
+            .iter()
+            .find_map(|it| innermost(&scopes, it).first().copied());
+        if let Some(time) = read.and_then(|it| milliseconds(it.arg(0))) {
+            route.options.set("response-timeout", duration(time.clamp(10, 86_400_000)));
+            let upgrades = innermost(&scopes, "proxy_set_header")
+                .iter()
+                .any(|it| it.arg(0).eq_ignore_ascii_case("upgrade"));
+            if upgrades {
+                route.options.set("tunnel-timeout", duration(time.clamp(100, 86_400_000)));
+            }
+        }
+        for one in inner {
+            match one.name.as_str() {
+                "client_max_body_size" => {
+                    let largest = || Some("1024TiB".to_string());
+                    if let Some(size) = size(one.arg(0))
+                        .and_then(|it| if it.starts_with('0') { largest() } else { Some(it) })
+                    {
+                        route.options.set("body-max", size);
+                    }
+                }
+                "limit_rate" => {
+                    if let Some(size) = size(one.arg(0)) {
+                        route.options.set("bandwidth", format!("{}/s", size.replace("iB", "B")));
+                        self.report.changes(one.number, "KB and MB are 1000 and 1000000 bytes");
+                    }
+                }
+                "mirror" if one.arg(0) != "off" => self.mirror(one, route),
+                _ => {}
+            }
+        }
+        for one in innermost(&scopes, "limit_req") {
+            if let Some(limit) = self.limit(one) {
+                route.limits.push(limit);
+            }
+        }
+        for one in innermost(&scopes, "limit_conn") {
+            if let Ok(number) = one.arg(1).parse::<i64>() {
+                let mut limit = Options::default();
+                limit.set("concurrency", number.max(1));
+                route.limits.push(limit);
+                self.report
+                    .changes(one.number, "the limit is of requests in flight of a client address");
+            }
+        }
+    }
+
+    /// `limit_req`, with its zone.
+    fn limit(&mut self, one: &Directive) -> Option<Options> {
+        let zone = one.value("zone")?;
+        let is_zone = |it: &&Directive| {
+            it.name == "limit_req_zone"
+                && it.value("zone").and_then(|it| it.split(':').next()) == Some(zone)
+        };
+        let Some(declared) = self.block.iter().find(is_zone) else {
+            self.report.lost(one.number, format!("the zone {zone} is not declared in http"));
+            return None;
+        };
+        let mut limit = Options::default();
+        match declared.arg(0) {
+            "$binary_remote_addr" | "$remote_addr" => {}
+            "$server_name" | "$host" => {
+                limit.set("by", "route");
+            }
+            key => match key.strip_prefix("$http_") {
+                Some(header) => {
+                    limit.set("by", format!("header:{}", header.replace('_', "-")));
+                }
+                None => {
+                    self.report.lost(
+                        one.number,
+                        "a limit counts by source, by header or all of the route",
+                    );
+                    return None;
+                }
+            },
+        }
+        let (count, unit) = declared.value("rate")?.split_once("r/")?;
+        limit.set("rate", rate(count.parse().ok()?, if unit == "m" { 60 } else { 1 })?);
+        let burst: i64 = one.value("burst").and_then(|it| it.parse().ok()).unwrap_or(0);
+        limit.set("burst", burst.saturating_add(1).clamp(1, 1_000_000));
+        if burst > 0 && !one.has("nodelay") {
+            self.report
+                .changes(one.number, "requests within `burst` are not delayed (nginx's nodelay)");
+        }
+        self.report.carried(declared.number);
+        Some(limit)
+    }
+
+    fn mirror(&mut self, one: &Directive, route: &mut Route) {
+        let inside = self.server.block.iter().find(|it| {
+            it.name == "location" && it.args.last().is_some_and(|path| path == one.arg(0))
+        });
+        let pass = inside.and_then(|it| it.block.iter().find(|it| it.name == "proxy_pass"));
+        let Some(pass) = pass else {
+            self.report.lost(
+                one.number,
+                "mirror = { pool = ... } of a route; the location of the copies has no proxy_pass",
+            );
+            return;
+        };
+        let (_, host, _) = parts(pass.arg(0));
+        let host = host.split('$').next().unwrap_or_default().to_string();
+        let pool = target(self.config, &host, 80);
+        route.mirror.set("pool", pool);
+    }
+
+    fn password(&mut self, one: &Directive) {
+        self.door.keep_to_this_machine();
+        self.report.lost(one.number, NO_PASSWORDS);
+    }
+}
+
+/// Locations in the order in which nginx tries them: exact ones, `^~`, regular expressions, and
+/// the longest prefix.
+fn ordered(block: &[Directive]) -> Vec<&Directive> {
+    let mut all: Vec<_> = block.iter().filter(|it| it.name == "location").collect();
+    let rank = |it: &&Directive| match it.arg(0) {
+        "=" => (0, 0),
+        "^~" => (1, usize::MAX - it.arg(1).len()),
+        "~" | "~*" => (2, 0),
+        path => (3, usize::MAX - path.len()),
+    };
+    all.sort_by_key(rank);
+    all
+}
+
+/// Sets the condition of a location. Returns its path.
+fn path(location: &Directive, conditions: &mut Options) -> String {
+    let (how, path) = match location.arg(0) {
+        how @ ("=" | "^~" | "~" | "~*") => (how, location.arg(1)),
+        path => ("", path),
+    };
+    match how {
+        "=" => conditions.push("path", path),
+        "~" => conditions.push("path-regex", path),
+        "~*" => conditions.push("path-regex", format!("(?i){path}")),
+        _ if path == "/" => {}
+        _ if path.ends_with('/') => conditions.push("path-prefix", path.trim_end_matches('/')),
+        _ => conditions.push("path-regex", format!("^{}", regex::escape(path))),
+    }
+    path.to_string()
+}

@@ -1,0 +1,161 @@
+//! The configurations of lab/migration, translated. `lab/migration/run.py --imported` runs the
+//! translations beside the programs themselves.
+
+use std::path::{Path, PathBuf};
+
+use equipoise_import::{ImportError, Peer, Verdict, import};
+
+/// The name of each folder, and the peer's file in it.
+fn files() -> Vec<(String, String)> {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../lab/migration");
+    let folders = std::fs::read_dir(lab).expect("the lab is there").flatten().map(|it| it.path());
+    let names = ["haproxy.cfg", "nginx.conf", "keepalived.conf", "ipvs.sh"];
+    let file = |folder: &PathBuf| names.iter().map(|it| folder.join(it)).find(|it| it.exists());
+    let mut all: Vec<_> = folders
+        .filter_map(|folder| {
+            let name = folder.file_name()?.to_string_lossy().into_owned();
+            Some((name, std::fs::read_to_string(file(&folder)?).ok()?))
+        })
+        .collect();
+    all.sort();
+    assert!(all.len() >= 38, "{}", all.len());
+    all
+}
+
+#[test]
+fn each_file_is_recognised_and_every_line_has_a_result() {
+    for (name, text) in files() {
+        let peer = Peer::of(&text).expect(&name);
+        assert!(name.contains(&peer.name().to_lowercase()), "{name}: {peer:?}");
+        let done = match import(peer, &text) {
+            Ok(done) => done,
+            Err(ImportError::Empty { .. }) if name == "36-keepalived-fwmark" => continue,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        for line in done.report.lines() {
+            if let Verdict::Changes(why) | Verdict::Lost(why) = &line.verdict {
+                assert!(!why.is_empty(), "{name}: {line:?}");
+                assert!(
+                    done.text.contains(&format!("# line {}: ", line.number)),
+                    "{name}: {line:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_what_equipoise_lacks_is_lost() {
+    let lost = |name: &str| {
+        let (_, text) = files().into_iter().find(|it| it.0 == name).expect("it is there");
+        let done = import(Peer::of(&text).expect("known"), &text).expect("translated");
+        let lines = done.report.lines().filter(|it| matches!(it.verdict, Verdict::Lost(_)));
+        lines.map(|it| it.text.clone()).collect::<Vec<_>>()
+    };
+    let nothing: [&str; 0] = [];
+    for whole in [
+        "01-haproxy-tls-site",
+        "02-haproxy-paths-canary",
+        "04-haproxy-rate-limit",
+        "08-nginx-site",
+        "10-nginx-limits",
+    ] {
+        assert_eq!(lost(whole), nothing, "{whole}");
+    }
+    assert_eq!(lost("11-keepalived-virtual-server"), ["vrrp_instance VI_1 {"]);
+    assert_eq!(
+        lost("24-haproxy-basic-auth"),
+        [
+            "user ann insecure-password secret",
+            "http-request auth realm Staff if !{ http_auth(staff) }"
+        ]
+    );
+    assert_eq!(lost("33-nginx-cache").len(), 5);
+}
+
+/// A refusal that cannot be expressed may not let clients in.
+#[test]
+fn passwords_leave_the_front_door_to_this_machine() {
+    let (_, text) =
+        files().into_iter().find(|it| it.0 == "24-haproxy-basic-auth").expect("it is there");
+    let done = import(Peer::Haproxy, &text).expect("translated");
+    assert!(done.text.contains("listen = \"127.0.0.1:80\""), "{}", done.text);
+    let nginx =
+        "server { listen 80; auth_basic staff; location / { proxy_pass http://10.0.0.1; } }";
+    let done = import(Peer::Nginx, nginx).expect("translated");
+    assert!(done.text.contains("listen = \"127.0.0.1:80\""), "{}", done.text);
+}
+
+#[test]
+fn included_files_of_nginx_t_are_in_their_place() {
+    let text = "# configuration file /etc/nginx/nginx.conf:\nevents {}\nhttp {\n  include /etc/nginx/mime.types;\n  \
+                include /etc/nginx/sites-enabled/*;\n}\n# configuration file /etc/nginx/sites-enabled/shop:\n\
+                server {\n  listen 80;\n  location / { proxy_pass http://10.0.0.1:8080; }\n}\n";
+    let done = import(Peer::of(text).expect("nginx"), text).expect("translated");
+    assert!(done.text.contains("address = \"10.0.0.1:8080\""), "{}", done.text);
+    let alone = "http { include /etc/nginx/sites-enabled/*; server { return 404; } }";
+    let done = import(Peer::Nginx, alone).expect("translated");
+    assert!(done.text.contains("nginx -T"), "{}", done.text);
+}
+
+#[test]
+fn both_families_of_a_port_are_one_front_door() {
+    let text = "server { listen 80; listen [::]:80; location / { proxy_pass http://10.0.0.1; } }";
+    let done = import(Peer::Nginx, text).expect("translated");
+    assert!(done.text.contains("listen = \"*:80\""), "{}", done.text);
+    assert_eq!(done.text.matches("[[session]]").count(), 1, "{}", done.text);
+}
+
+#[test]
+fn what_is_wrong_is_an_error_with_its_line() {
+    let problem = |peer, text| import(peer, text).expect_err("wrong").to_string();
+    assert_eq!(
+        problem(Peer::Haproxy, "bind :80"),
+        "line 1: \"bind\" stands before the first section"
+    );
+    assert_eq!(
+        problem(Peer::Haproxy, "frontend a\n  bind \":80"),
+        "line 2: a quotation mark is not closed"
+    );
+    assert_eq!(problem(Peer::Nginx, "http {\n server {\n"), "line 1: a block is not closed");
+    assert_eq!(problem(Peer::Nginx, "http { listen 80 }"), "line 1: `;` is missing before `}`");
+    assert_eq!(
+        problem(Peer::Keepalived, "virtual_server 192.0.2.1 80 {"),
+        "line 1: a block is not closed"
+    );
+    assert!(
+        problem(Peer::Ipvsadm, "-a -t 192.0.2.1:80 -r 10.0.0.1").contains("line 1: no service")
+    );
+    assert_eq!(Peer::of("hello"), None);
+}
+
+/// No text makes a translation panic, and each result is TOML.
+#[test]
+fn files_that_end_anywhere_and_mixed_ones_are_translated_or_refused() {
+    let peers = [Peer::Haproxy, Peer::Nginx, Peer::Keepalived, Peer::Ipvsadm];
+    for (name, text) in files() {
+        for end in (0..text.len()).filter(|at| text.is_char_boundary(*at)).step_by(7) {
+            for peer in peers {
+                if let Ok(done) = import(peer, &text[..end]) {
+                    done.text
+                        .parse::<toml::Table>()
+                        .unwrap_or_else(|error| panic!("{name} to {end}: {error}\n{}", done.text));
+                }
+            }
+        }
+        // Each word in the place of another.
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for at in 0..words.len() {
+            let mut mixed = words.clone();
+            mixed.swap(at, (at * 7 + 3) % words.len());
+            for peer in peers {
+                let lines = mixed.chunks(4).map(|it| it.join(" ")).collect::<Vec<_>>().join("\n");
+                if let Ok(done) = import(peer, &lines) {
+                    done.text.parse::<toml::Table>().unwrap_or_else(|error| {
+                        panic!("{name} mixed {at}: {error}\n{}", done.text)
+                    });
+                }
+            }
+        }
+    }
+}
