@@ -27,6 +27,7 @@ mod driver;
 pub mod encryption;
 mod etcd;
 mod files;
+mod health;
 pub mod hosts;
 mod labels;
 mod limits;

@@ -37,3 +37,8 @@ pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
         }
     })
 }
+
+/// Whether a backend listens on a unix socket.
+pub(super) fn is_unix_socket(backend: &Values) -> bool {
+    backend.text("address").is_some_and(|address| address.starts_with("unix:"))
+}

@@ -5,23 +5,22 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_core::Weight;
 use equipoise_session::config::{
-    ActiveHealth, BackendConfig, Concurrency, HealthCheck, HttpCheck, PassiveHealth, PoolConfig,
-    PoolOptions, ProxyProtocol, QueueOptions, Upstream, UpstreamTls,
+    ActiveHealth, BackendConfig, Concurrency, PoolConfig, PoolOptions, ProxyProtocol, QueueOptions,
+    Upstream, UpstreamTls,
 };
 
 use super::place::{backend_name, place};
 use super::pool_tls::{self, System};
 use super::problem::Findings;
 use super::routes::retry_on;
-use super::text::{HedgeDelay, StatusRange, StatusRanges};
+use super::text::HedgeDelay;
 use super::users::Users;
 use super::values::{Values, chosen};
-use super::{Surroundings, affinity, labels, tables};
+use super::{Surroundings, affinity, health, labels, tables};
 
 pub(super) fn pool(
     pool: &Values,
@@ -35,7 +34,7 @@ pub(super) fn pool(
     let upstream = chosen(pool, "upstream", &tables::UPSTREAM);
     let tls = pool_tls::of_pool(pool, &users.of_pool(name), system, around, findings);
     let http2 = upstream == Upstream::Http2;
-    let health = pool.table("health").map(|health| active_health(health, http2));
+    let health = pool.table("health").map(|health| health::active(health, http2));
     Some(PoolConfig {
         name: name.into(),
         scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
@@ -69,13 +68,7 @@ pub(super) fn pool(
             preamble: if health.port.is_some() { &[] } else { check_preamble(pool) },
             ..health
         }),
-        passive: PassiveHealth {
-            failures: passive.amount("failures"),
-            statuses: statuses(passive),
-            ejection: passive.duration("ejection"),
-            ejection_max: passive.duration("ejection-max"),
-            panic_threshold: passive.share("panic-threshold"),
-        },
+        passive: health::passive(passive),
         slow_start: pool.duration_if_any("slow-start"),
         weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
         starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
@@ -127,7 +120,7 @@ fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
     let others = ["exec", "webhook"].into_iter().filter_map(|kind| elastic.table(kind));
     let made = process.or_else(|| others.map(|it| it.duration("timeout")).next());
     let warm = elastic.duration("warm-up").max(made.unwrap_or(MADE_ELSEWHERE));
-    let health = pool.table("health").map(|health| active_health(health, false));
+    let health = pool.table("health").map(|health| health::active(health, false));
     let checked = health.map(|health| health.interval * health.rise + health.timeout);
     Some(warm + checked.unwrap_or_default())
 }
@@ -156,42 +149,6 @@ fn backends(pool: &Values, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
         made.push(backend);
     }
     made
-}
-
-fn statuses(passive: &Values) -> Arc<[(u16, u16)]> {
-    let texts = passive.texts("statuses").unwrap_or_default();
-    let ranges = texts.iter().filter_map(|text| text.parse().ok());
-    ranges.map(|StatusRange(first, last)| (first, last)).collect()
-}
-
-/// `http2`: the pool's backends speak it.
-fn active_health(health: &Values, http2: bool) -> ActiveHealth {
-    let StatusRanges(statuses) =
-        health.parsed("status").expect("has a default: a test reads every one");
-    let check = match (health.text("http"), health.text("grpc")) {
-        (Some(path), _) => HealthCheck::Http(HttpCheck {
-            http2,
-            method: chosen(health, "method", &tables::CHECK_METHOD),
-            path: path.into(),
-            host: health.text("host").map(Into::into),
-            statuses: statuses.into(),
-            body: health.text("body").map(Into::into),
-        }),
-        (None, Some(service)) => HealthCheck::Grpc { service: service.into() },
-        (None, None) => HealthCheck::Tcp,
-    };
-    ActiveHealth {
-        check,
-        port: health.given("port").then(|| health.amount("port")),
-        interval: health.duration("interval"),
-        timeout: health.duration("timeout"),
-        rise: health.amount("rise"),
-        fall: health.amount("fall"),
-        tls: None,
-        preamble: &[],
-        every_family: false,
-        closes: health.flag("close-connections"),
-    }
 }
 
 fn backend(backend: &Values) -> Option<BackendConfig> {

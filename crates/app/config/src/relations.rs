@@ -10,11 +10,12 @@ use std::net::SocketAddr;
 
 use equipoise_session::config::Protocol;
 
+use super::place::is_unix_socket;
 use super::problem::{Findings, hint};
 use super::text::ApiListen;
 use super::users::{Users, protocol_of, routes, sni_routes};
 use super::values::Values;
-use super::{Surroundings, access_log, dispatch, doors, limits, pool_tls, slice, tables};
+use super::{Surroundings, access_log, dispatch, doors, health, limits, pool_tls, slice, tables};
 
 /// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -74,7 +75,7 @@ fn check_pool(pool: &Values, file: &Values, users: &Users<'_>, findings: &mut Fi
         elastic::reachable(file, elastic, findings);
         elastic::declaring(file, elastic, findings);
     }
-    pool::health(pool, findings);
+    health::check(pool, findings);
     // Without its name, the users of a pool are not known.
     let Some(name) = pool.text("name") else {
         pool::scheduling(pool, findings);
@@ -212,10 +213,6 @@ fn named_pool(door: &Values, pools: &[Values], known: &HashSet<&str>, findings: 
     let hint = if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
     let text = format!("no pool is named \"{name}\"{hint}");
     findings.error(door.at("pool"), &door.path_of("pool"), text);
-}
-
-fn is_unix_socket(backend: &Values) -> bool {
-    backend.text("address").is_some_and(|address| address.starts_with("unix:"))
 }
 
 /// Warns of options that have no effect without HTTP.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{Forward, How};
+use equipoise_packet::twin::overhead_bytes;
 use equipoise_packet::{Capacity, CpuMemory, Entry, Limits, Program, Reason, TablesPublisher};
 
 use libbpf_rs::MapCore;
@@ -12,7 +13,7 @@ use libbpf_rs::MapCore;
 use crate::contender::{Contender, Counters};
 use crate::kernel_memory::map_bytes;
 use crate::tables::{self, Plan};
-use crate::traffic::Traffic;
+use crate::traffic::{Family, Traffic};
 
 /// The program, loaded, with tables published.
 pub(crate) struct Equipoise {
@@ -97,11 +98,8 @@ impl Contender for Equipoise {
     }
 
     fn grows_by(&self) -> usize {
-        match self.plan.forward {
-            Forward::Tunnel => self.traffic.family.header_bytes(),
-            Forward::Gue => self.traffic.family.header_bytes() + 8,
-            Forward::Nat | Forward::DirectRouting => 0,
-        }
+        let family = if self.traffic.family == Family::V4 { 4 } else { 6 };
+        overhead_bytes(self.plan.forward as u8, family)
     }
 
     fn keeps_packet(&self) -> bool {

@@ -1,12 +1,11 @@
 //! Relations between the options of one pool.
 
 use equipoise_core::SchedulerKind;
-use equipoise_session::config::{CheckMethod, Upstream};
+use equipoise_session::config::Upstream;
 
-use super::{is_unix_socket, unique};
+use super::unique;
 use crate::problem::Findings;
 use crate::tables;
-use crate::text::show_duration;
 use crate::values::Values;
 
 pub(super) fn backends(pool: &Values, findings: &mut Findings<'_>) {
@@ -77,65 +76,5 @@ pub(super) fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
     for (option, _) in options.iter().filter(|(option, used)| !used && pool.given(option)) {
         let text = format!("has no effect: `upstream` is \"{name}\"");
         findings.warning(pool.at(option), &pool.path_of(option), text);
-    }
-}
-
-pub(super) fn health(pool: &Values, findings: &mut Findings<'_>) {
-    if let Some(passive) = pool.table("passive") {
-        let (first, longest) = (passive.duration("ejection"), passive.duration("ejection-max"));
-        if longest < first {
-            let option = if passive.given("ejection-max") { "ejection-max" } else { "ejection" };
-            let text = format!(
-                "`ejection-max` ({}) is below `ejection` ({}); accepted: as long or longer",
-                show_duration(longest),
-                show_duration(first)
-            );
-            findings.error(passive.at(option), &passive.path_of(option), text);
-        }
-    }
-    let Some(health) = pool.table("health") else { return };
-    // `tcp = false` beside `http` is allowed; it means the same as leaving `tcp` out.
-    let (tcp, http, grpc) = (health.flag("tcp"), health.given("http"), health.given("grpc"));
-    if tcp && http {
-        let text =
-            "true, together with `http`; accepted: one of the two (http opens a connection too)";
-        findings.error(health.at("tcp"), &health.path_of("tcp"), text.into());
-    } else if grpc && (tcp || http) {
-        let other = if tcp { "tcp" } else { "http" };
-        let text = format!("set, together with `{other}`; accepted: one of the two");
-        findings.error(health.at("grpc"), &health.path_of("grpc"), text);
-    } else if !tcp && !http && !grpc && !findings.has_error_below(&health.path) {
-        let text = "none of `tcp`, `http` and `grpc` is set; accepted: tcp = true, http = \"/PATH\" \
-                    or grpc = \"SERVICE\"";
-        findings.error(health.at, &health.path, text.into());
-    }
-    for option in ["method", "host", "status", "body"] {
-        if (tcp || grpc) && !http && health.given(option) {
-            let kind = if tcp { "tcp" } else { "grpc" };
-            let text = format!("has no effect on a {kind} check; accepted: with `http` beside it");
-            findings.error(health.at(option), &health.path_of(option), text);
-        }
-    }
-    if health.given("body")
-        && health.choice("method", &tables::CHECK_METHOD) == Some(CheckMethod::Head)
-    {
-        let text = "a response to HEAD has no body; accepted: `method` GET, OPTIONS or POST, or no \
-                    `body`";
-        findings.error(health.at("body"), &health.path_of("body"), text.into());
-    }
-    if health.given("port") && pool.tables("backends").iter().any(is_unix_socket) {
-        let text = "has no effect on a unix socket, which this pool has as a backend; accepted: \
-                    without `port`, or with backends at IP:PORT alone";
-        findings.error(health.at("port"), &health.path_of("port"), text.into());
-    }
-    let (interval, timeout) = (health.duration("interval"), health.duration("timeout"));
-    if timeout > interval {
-        let option = if health.given("timeout") { "timeout" } else { "interval" };
-        let text = format!(
-            "`timeout` ({}) is longer than `interval` ({}), so a backend that hangs is checked less often",
-            show_duration(timeout),
-            show_duration(interval)
-        );
-        findings.warning(health.at(option), &health.path_of(option), text);
     }
 }
