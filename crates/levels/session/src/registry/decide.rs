@@ -49,8 +49,11 @@ impl Inventory {
     /// closes connections, still have. Returns whether any was not cut yet.
     pub(crate) fn cut_downed(&self) -> bool {
         let downed = |b: &&BackendEntry| b.admin == AdminState::Down || b.is_lost;
-        let all = self.pools.iter().flat_map(|p| &p.backends).filter(downed);
-        all.fold(false, |is_new, backend| !backend.live.cut.swap(true, Relaxed) || is_new)
+        let mut is_new = false;
+        for backend in self.pools.iter().flat_map(|p| &p.backends).filter(downed) {
+            is_new |= !backend.live.cut.swap(true, Relaxed);
+        }
+        is_new
     }
 
     /// Overrides a weight, or returns to the configured one.
