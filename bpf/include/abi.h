@@ -175,7 +175,7 @@ struct eqp_service {
 	__u32 ring_len;      /* entries in use; 0: no backend accepts new flows */
 	__u32 ring_next;     /* during a transition: the next table; otherwise equal to ring */
 	__u32 ring_next_len;
-	__u32 sequence;      /* EQP_PICK_SEQUENCE: index of the ring with the order of turns */
+	__u32 sequence;      /* index of the ring with the order of turns, or with the buckets of sh */
 	__u32 sequence_len;
 	__u16 cursor;        /* of the sequence; stable per service */
 	__u16 number;        /* stable; index of counters and in the log */
@@ -193,6 +193,9 @@ enum eqp_pick {
 	EQP_PICK_SEQUENCE = 1,  /* round-robin, weighted-round-robin: turns */
 	EQP_PICK_LEAST = 2,     /* least-connection: 256 * active + inactive */
 	EQP_PICK_LEAST_WEIGHTED = 3, /* the same divided by the weight */
+	EQP_PICK_EXPECTED_DELAY = 4, /* sed: (active + 1) divided by the weight */
+	EQP_PICK_NEVER_QUEUE = 5, /* nq: the first without active connections, else as sed */
+	EQP_PICK_SOURCE_BUCKET = 6, /* sh: by the client's address, from the sequence */
 };
 #define EQP_SERVICE_TRANSITION 1u /* ring_next differs: record flows that would move in pending */
 #define EQP_SERVICE_PENDING 2u    /* pending may have flows of this service: search there first */

@@ -255,7 +255,7 @@ fn a_flow_of_a_scheduler_that_is_no_hash_goes_by_turn() {
     bed.configure(&bed.vips(1).replace("pool =", "scheduler = \"round-robin\"\npool ="), "");
     let process = bed.start(&[]);
     let told = bed.done(&["flow", "198.51.100.2:40000", &format!("{}:80/tcp", Bed::vip(1))]);
-    let why = "the flow is not known, and round-robin is not a hash: its first packet goes to the backend whose turn it is";
+    let why = "the flow is not known, and round-robin is not a hash of it: its first packet goes to the backend whose turn it is";
     assert!(told.contains(why) && told.contains("by: turn"), "{told}");
     assert!(!told.contains("backend web1"), "no backend is named: {told}");
     stop(process);

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
-use equipoise_packet::{Ports, Protocol};
+use equipoise_packet::{Ports, Protocol, SOURCE_BUCKETS, Scheduler};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
@@ -226,13 +225,33 @@ impl Checks<'_, '_> {
 
     fn weights(&mut self, values: &Values, vip: &VipConfig, pool: &PoolConfig) {
         let weighted = match vip.scheduler {
-            SchedulerKind::RoundRobin => "weighted-round-robin",
-            SchedulerKind::LeastConnection => "weighted-least-connection",
+            Scheduler::RoundRobin => "weighted-round-robin",
+            Scheduler::LeastConnection => "weighted-least-connection",
+            Scheduler::Sh => return self.buckets(values, pool),
             _ => return,
         };
         if let Some(backend) = pool.backends.iter().find(|backend| backend.weight.get() > 1) {
             let text =
                 format!("ignores weights, and backend `{}` has one; use {weighted}", backend.name);
+            self.warning(values, "scheduler", text);
+        }
+    }
+
+    /// LVS's source hashing has a fixed number of buckets, and a backend takes as many as its
+    /// weight.
+    fn buckets(&mut self, values: &Values, pool: &PoolConfig) {
+        let mut used = 0;
+        let without = pool.backends.iter().find(|backend| {
+            let is_without = used >= SOURCE_BUCKETS && backend.weight.get() > 0;
+            used += usize::from(backend.weight.get());
+            is_without
+        });
+        if let Some(backend) = without {
+            let text = format!(
+                "`sh` has {SOURCE_BUCKETS} buckets, and the weights before backend `{}` use them all, so it gets no \
+                 clients; use smaller weights",
+                backend.name
+            );
             self.warning(values, "scheduler", text);
         }
     }

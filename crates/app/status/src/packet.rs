@@ -6,7 +6,6 @@ use std::time::Instant;
 use equipoise_api::wire as api;
 use equipoise_api::wire::packet as wire;
 use equipoise_config::key_word;
-use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::control::{BackendStatus, Phase, VipStatus};
@@ -14,7 +13,7 @@ use equipoise_packet::engine::{
     EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, TunnelReport,
 };
 use equipoise_packet::twin::{Decision, Verdict};
-use equipoise_packet::{BackendId, Reason, Standing, VipId};
+use equipoise_packet::{BackendId, Reason, Scheduler, Standing, VipId};
 use equipoise_planes::{PacketWish, id};
 
 use crate::session;
@@ -298,20 +297,24 @@ fn backend_of(decision: &Decision, config: Option<&VipConfig>) -> Option<Backend
 /// Whether the scheduler chooses the backend of an unknown flow at its first packet, because it is
 /// not a hash.
 fn goes_by_turn(decision: &Decision, config: &VipConfig) -> bool {
-    let is_hash = matches!(config.scheduler, SchedulerKind::Maglev | SchedulerKind::WeightedRandom);
+    let is_hash = matches!(config.scheduler, Scheduler::Maglev | Scheduler::WeightedRandom);
     !is_hash && matches!(decision.how, Some(How::Turn | How::Ring | How::Fallback))
 }
 
 fn next_turn(config: &VipConfig) -> String {
     let chosen = match config.scheduler {
-        SchedulerKind::LeastConnection => "the backend with the fewest flows at that time",
-        SchedulerKind::WeightedLeastConnection => {
+        Scheduler::LeastConnection => "the backend with the fewest flows at that time",
+        Scheduler::WeightedLeastConnection | Scheduler::Sed => {
             "the backend with the fewest flows for its weight at that time"
         }
+        Scheduler::Nq => {
+            "the first backend without flows at that time, or the one with the fewest for its weight"
+        }
+        Scheduler::Sh => "the backend with the bucket of the client's address",
         _ => "the backend whose turn it is",
     };
     format!(
-        "the flow is not known, and {} is not a hash: its first packet goes to {chosen}",
+        "the flow is not known, and {} is not a hash of it: its first packet goes to {chosen}",
         config.scheduler.name()
     )
 }

@@ -19,6 +19,7 @@ mod forwarding;
 mod load;
 mod method;
 mod names;
+mod schedulers;
 mod soak;
 mod station;
 mod tunnel_checks;

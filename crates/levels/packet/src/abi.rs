@@ -139,6 +139,39 @@ pub enum Pick {
     Least = 2,
     /// `weighted-least-connection`
     LeastWeighted = 3,
+    /// `sed`
+    ExpectedDelay = 4,
+    /// `nq`
+    NeverQueue = 5,
+    /// `sh`
+    SourceBucket = 6,
+}
+
+impl Pick {
+    const ALL: [Pick; 7] = [
+        Pick::Ring,
+        Pick::Sequence,
+        Pick::Least,
+        Pick::LeastWeighted,
+        Pick::ExpectedDelay,
+        Pick::NeverQueue,
+        Pick::SourceBucket,
+    ];
+
+    /// The method with this number.
+    pub fn from_number(number: u8) -> Option<Pick> {
+        Pick::ALL.into_iter().find(|pick| *pick as u8 == number)
+    }
+
+    /// Whether it compares the numbers of connections of backends.
+    pub const fn reads_loads(self) -> bool {
+        matches!(self, Pick::Least | Pick::LeastWeighted | Pick::ExpectedDelay | Pick::NeverQueue)
+    }
+
+    /// Whether it picks from a list beside the ring.
+    pub const fn has_sequence(self) -> bool {
+        matches!(self, Pick::Sequence | Pick::SourceBucket)
+    }
 }
 
 /// Reason why a packet goes to its backend.

@@ -9,12 +9,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind;
 use equipoise_pog::{KeyHash, Seed, SipHash13};
 
 use crate::abi::{FlowKey, Forward};
 use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
+use crate::scheduler::Scheduler;
 use crate::snapshot::{OnDown, Ports, Protocol, VipId};
 
 /// The whole configuration of the packet level.
@@ -42,7 +42,7 @@ pub struct VipConfig {
     /// Name of its pool.
     pub pool: Arc<str>,
     /// Scheduler of new flows.
-    pub scheduler: SchedulerKind,
+    pub scheduler: Scheduler,
     /// Fields that identify a flow.
     pub key: FlowKey,
     /// Treatment of flows of a backend with failing health checks.

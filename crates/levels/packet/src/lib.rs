@@ -20,6 +20,7 @@ mod program;
 mod reason;
 mod registry;
 mod ring;
+mod scheduler;
 mod slots;
 mod snapshot;
 mod tables;
@@ -36,6 +37,8 @@ pub use program::{
 };
 pub use reason::Reason;
 pub use registry::{Evidence, Flow, FlowState, Registry, RegistryError};
+pub use ring::SOURCE_BUCKETS;
+pub use scheduler::Scheduler;
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, Station, VipId,
     VipSpec,

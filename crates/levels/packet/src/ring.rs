@@ -9,6 +9,9 @@ use crate::digest::Digest;
 /// finds none.
 const PICKS: usize = 8;
 
+/// Buckets of LVS's source hashing (`CONFIG_IP_VS_SH_TAB_BITS` is 8).
+pub const SOURCE_BUCKETS: usize = 256;
+
 /// Slots by hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ring {
@@ -38,6 +41,17 @@ impl Ring {
             .collect();
         let table = maglev_table(&candidates, prime_below(entries_max), seed);
         Ring { entries: table.iter().map(|&seat| seats[seat as usize].slot).collect() }
+    }
+
+    /// The buckets of LVS's source hashing, for seats in the order of the configuration.
+    ///
+    /// # Source
+    /// Linux, net/netfilter/ipvs/ip_vs_sh.c, `ip_vs_sh_reassign`: each backend in turn has as many
+    /// buckets in a row as its weight. LVS keeps a bucket of a backend without weight, and refuses
+    /// its clients; here it has none, as after its removal from LVS.
+    pub(crate) fn source_buckets(seats: &[Seat]) -> Ring {
+        let shares = seats.iter().flat_map(|it| (0..it.weight).map(|_| it.slot));
+        Ring::of(shares.cycle().take(SOURCE_BUCKETS).collect())
     }
 
     pub(crate) fn entries(&self) -> &[u16] {
@@ -131,6 +145,16 @@ mod tests {
         for (count, exact) in counts.into_iter().zip(exact) {
             assert!(count.abs_diff(exact) <= 5, "{counts:?} of {exact}");
         }
+    }
+
+    #[test]
+    fn source_buckets_are_assigned_as_in_lvs() {
+        let slots = |weights: &[u32]| Ring::source_buckets(&seats(weights)).entries().to_vec();
+        assert_eq!(slots(&[1, 2, 0, 3])[..8], [0, 1, 1, 3, 3, 3, 0, 1]);
+        assert_eq!(slots(&[1, 2, 0, 3]).len(), 256);
+        assert_eq!(slots(&[200, 200])[198..202], [0, 0, 1, 1]);
+        assert_eq!(slots(&[300, 1]), [0; 256], "later backends have none");
+        assert!(slots(&[]).is_empty() && slots(&[0]).is_empty());
     }
 
     #[test]

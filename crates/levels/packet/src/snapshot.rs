@@ -4,11 +4,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use equipoise_core::{
-    AdminState, Eligibility, Generation, Health, SchedulerKind, Weight, eligibility,
-};
+use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligibility};
 
 use crate::abi::{FlowKey, Forward};
+use crate::scheduler::Scheduler;
 
 /// Everything wanted of the packet level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +32,7 @@ pub struct VipSpec {
     /// Fields that identify a flow.
     pub key: FlowKey,
     /// How a new flow's backend is picked.
-    pub scheduler: SchedulerKind,
+    pub scheduler: Scheduler,
     /// The pool, eligible or not, in the order of the configuration; no two with one address and
     /// port.
     pub backends: Vec<BackendSpec>,

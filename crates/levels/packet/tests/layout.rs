@@ -111,6 +111,9 @@ fn every_enumeration_has_the_numbers_of_its_mirror() {
         ("sequence", Pick::Sequence as i64),
         ("least", Pick::Least as i64),
         ("least_weighted", Pick::LeastWeighted as i64),
+        ("expected_delay", Pick::ExpectedDelay as i64),
+        ("never_queue", Pick::NeverQueue as i64),
+        ("source_bucket", Pick::SourceBucket as i64),
     ];
     assert_eq!(numbers(&btf, "eqp_pick", "EQP_PICK_"), of(&pick));
     let kind = [

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use equipoise_core::{AdminState, Generation, Health, SchedulerKind, Weight};
+use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_lab_runner::{Case, Row};
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::{
     BackendSpec, Capacity, Control, Entry, Limits, NextHop, OnDown, Ports, Program, Protocol,
-    Registry, Settings, Snapshot, Station, VipSpec,
+    Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
 };
 
 use crate::driver::{Driver, Order, cpu_time_ns};
@@ -250,7 +250,7 @@ fn vip(backends: u16) -> VipSpec {
         protocol: Protocol::Tcp,
         forward: Forward::DirectRouting,
         key: FlowKey::FiveTuple,
-        scheduler: SchedulerKind::Maglev,
+        scheduler: Scheduler::Maglev,
         backends: (0..backends).map(backend).collect(),
     }
 }

@@ -2,10 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use equipoise_core::SchedulerKind;
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
-use equipoise_packet::{Capacity, OnDown, VipId};
+use equipoise_packet::{Capacity, OnDown, Scheduler, VipId};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::{DAY, NAME, ms, secs};
@@ -203,26 +202,7 @@ pub(super) static FLOWS: Table = Table {
 pub(crate) static FORWARD: Choices<Forward> = Choices(&Forward::CHOICES);
 
 /// `[[packet]] scheduler`.
-pub(crate) static PACKET_SCHEDULER: Choices<SchedulerKind> = Choices(&[
-    (
-        "maglev",
-        SchedulerKind::Maglev,
-        "a hash of the flow by weight; all balancers of a fleet pick the same backend",
-    ),
-    (
-        "weighted-random",
-        SchedulerKind::WeightedRandom,
-        "the same table as `maglev`: a flow's hash is its random number",
-    ),
-    ("round-robin", SchedulerKind::RoundRobin, "each in turn, independent of weight"),
-    ("weighted-round-robin", SchedulerKind::WeightedRoundRobin, "turns in proportion to weight"),
-    ("least-connection", SchedulerKind::LeastConnection, "fewest flows, independent of weight"),
-    (
-        "weighted-least-connection",
-        SchedulerKind::WeightedLeastConnection,
-        "fewest flows in proportion to weight",
-    ),
-]);
+pub(crate) static PACKET_SCHEDULER: Choices<Scheduler> = Choices(&Scheduler::CHOICES);
 
 /// `[[packet]] key`.
 pub(crate) static FLOW_KEY: Choices<FlowKey> = Choices(&[

@@ -54,7 +54,7 @@ fn wrong_values_say_what_is_accepted() {
         &[
             (
                 "scheduler = 'least-time'",
-                "f:7:13: packet[192.0.2.1:80/tcp].scheduler: 'least-time' is none of them; accepted: \"maglev\", \"weighted-random\", \"round-robin\", \"weighted-round-robin\", \"least-connection\" or \"weighted-least-connection\"",
+                "f:7:13: packet[192.0.2.1:80/tcp].scheduler: 'least-time' is none of them; accepted: \"maglev\", \"weighted-random\", \"round-robin\", \"weighted-round-robin\", \"least-connection\", \"weighted-least-connection\", \"sed\", \"nq\" or \"sh\"",
             ),
             (
                 "key = 'source'",
@@ -283,5 +283,21 @@ fn what_has_no_effect_is_said() {
     assert_eq!(
         said(&weighted),
         "f:7:13: warning: packet[192.0.2.1:80/tcp].scheduler: ignores weights, and backend `10.0.0.1:80` has one; use weighted-least-connection"
+    );
+    let heavy = |weights: [u32; 2]| {
+        in_packet("192.0.2.1:80/tcp", "nat", "scheduler = 'sh'")
+            .replace(
+                "'10.0.0.1:80'",
+                &format!("{{ address = '10.0.0.1:80', weight = {} }}", weights[0]),
+            )
+            .replace(
+                "'10.0.0.2:80'",
+                &format!("{{ address = '10.0.0.2:80', weight = {} }}", weights[1]),
+            )
+    };
+    assert_eq!(said(&heavy([255, 100])), "");
+    assert_eq!(
+        said(&heavy([256, 1])),
+        "f:7:13: warning: packet[192.0.2.1:80/tcp].scheduler: `sh` has 256 buckets, and the weights before backend `10.0.0.2:80` use them all, so it gets no clients; use smaller weights"
     );
 }

@@ -240,7 +240,7 @@ mod tests {
             reply_interfaces: Vec::new(),
             forward: Forward::Tunnel,
             pool: "p".into(),
-            scheduler: equipoise_core::SchedulerKind::Maglev,
+            scheduler: equipoise_packet::Scheduler::Maglev,
             key,
             when_down: OnDown::Move,
             check_tunnel: true,

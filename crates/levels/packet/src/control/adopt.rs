@@ -156,9 +156,7 @@ impl Control {
         let PublishedService { vip, service, backends, ring, next, sequence } = published;
         let (salt, ring_seed) = self.seeds.of_vip(&vip);
         let is_between = service.flags & SERVICE_TRANSITION != 0;
-        let pick = [Pick::Ring, Pick::Sequence, Pick::Least, Pick::LeastWeighted]
-            .into_iter()
-            .find(|pick| *pick as u8 == service.pick)?;
+        let pick = Pick::from_number(service.pick)?;
         let change = match service.flags {
             _ if is_between => Change::Transition(now + self.settings.transition),
             flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => Change::Absorbing(now),

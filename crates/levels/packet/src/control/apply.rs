@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Control;
 use super::check::checked;
 use super::error::ApplyError;
-use super::service::{Change, Service, pick_of};
+use super::service::{Change, Service};
 use crate::abi::Pick;
 use crate::registry::Verdict;
 use crate::snapshot::{BackendId, Snapshot, VipId, VipSpec};
@@ -103,7 +103,6 @@ impl Control {
 
     /// Adds a VIP, if possible with a number that no flow of a removed VIP has.
     fn add_vip(&mut self, spec: &VipSpec) -> Option<u16> {
-        let pick = pick_of(spec.scheduler)?;
         let is_free = |number: &usize| self.services[*number].is_none();
         let free: Vec<usize> = (0..self.services.len()).filter(is_free).collect();
         let is_unknown = |number: &&usize| self.flows.total(**number as u16) == 0;
@@ -112,7 +111,7 @@ impl Control {
             self.forget_service(number as u16);
         }
         let (salt, ring_seed) = self.seeds.of_vip(&spec.id());
-        self.services[number] = Some(Service::new(spec, pick, salt, ring_seed));
+        self.services[number] = Some(Service::new(spec, salt, ring_seed));
         for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
             cpu.clear_service(number);
         }
@@ -140,7 +139,7 @@ impl Control {
         let slots_before = service.slots.len();
         let was_live: Vec<u16> = service.slots.held().map(|(slot, _)| slot).collect();
         let len_max = slots_before + backends_max.saturating_sub(held);
-        let pick = pick_of(spec.scheduler).unwrap_or(Pick::Ring);
+        let pick = spec.scheduler.pick();
         if pick != service.pick {
             // Flows may now need a pin, or no longer need one.
             self.rearranged[usize::from(number)] = true;

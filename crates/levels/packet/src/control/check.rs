@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use super::Control;
 use super::error::ApplyError;
-use super::service::pick_of;
-use crate::abi::{Forward, Pick, RANGES_MAX, SLOTS_MAX};
+use crate::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use crate::directory;
 use crate::limits::Limits;
 use crate::snapshot::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
@@ -27,9 +26,6 @@ pub(super) fn checked(
 
 fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
     let vip = spec.id();
-    if pick_of(spec.scheduler).is_none() {
-        return Err(ApplyError::Scheduler { vip, scheduler: spec.scheduler });
-    }
     let (first, last) = spec.ports.bounds();
     if last < first {
         return Err(ApplyError::Range { vip });
@@ -122,7 +118,7 @@ fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result
             return Err(ApplyError::Slots { vip: spec.id() });
         }
         backends += listed.len() + draining;
-        rings += 1 + usize::from(pick_of(spec.scheduler) == Some(Pick::Sequence));
+        rings += 1 + usize::from(spec.scheduler.pick().has_sequence());
     }
     room("backends, draining ones included,", backends, limits.backends_max, "[flows] backends")?;
     // One more ring, for a changing pool: further changes wait for it.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use equipoise_core::{Generation, SchedulerKind};
+use equipoise_core::Generation;
 use equipoise_pog::BuildError;
 use equipoise_pog::publish::{OpenError, PublishError};
 use thiserror::Error;
@@ -75,17 +75,6 @@ pub enum ApplyError {
         vip: VipId,
         /// The backend.
         backend: BackendId,
-    },
-    /// The scheduler is not available for packets.
-    #[error(
-        "{vip}: {scheduler} is not for packets; accepted: maglev, weighted-random, round-robin, weighted-round-robin, \
-         least-connection, weighted-least-connection"
-    )]
-    Scheduler {
-        /// The VIP.
-        vip: VipId,
-        /// The scheduler.
-        scheduler: SchedulerKind,
     },
     /// A backend would send the VIP's packets back to the balancer.
     #[error(

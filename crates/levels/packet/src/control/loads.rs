@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::Control;
-use crate::abi::Pick;
 use crate::memory::Memory;
 
 /// Flows that the program assigned to a backend, and that are not in the registry yet.
@@ -63,7 +62,7 @@ impl Control {
         let mut first = 0;
         for (number, service) in (0..).zip(&self.services) {
             let Some(service) = service else { continue };
-            if matches!(service.pick, Pick::Least | Pick::LeastWeighted) {
+            if service.pick.reads_loads() {
                 for (slot, _) in service.slots.held() {
                     let opening = self.opening.entry((number, slot)).or_default();
                     let flows = (self.flows.tally(number, slot), self.flows.begun(number, slot));

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_core::scheduler::cycle_of_turns;
-use equipoise_core::{Candidate, SchedulerKind, hash};
+use equipoise_core::{Candidate, hash};
 
 use super::status::Phase;
 use crate::abi::{FlowKey, Forward, Pick};
 use crate::digest::Digest;
 use crate::ring::{Ring, Seat};
+use crate::scheduler::Scheduler;
 use crate::slots::{Holder, Slots};
 use crate::snapshot::{BackendId, BackendSpec, Protocol, Standing, VipId, VipSpec};
 
@@ -22,7 +23,7 @@ pub(super) struct Service {
     pub(super) key: FlowKey,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
-    pub(super) scheduler: Option<SchedulerKind>,
+    pub(super) scheduler: Option<Scheduler>,
     /// Salt of flow digests; the same on every balancer of a fleet.
     pub(super) salt: u64,
     /// Seed of the Maglev table; the same on every balancer of a fleet.
@@ -82,16 +83,6 @@ pub(super) enum Change {
 /// Weight in rings of schedulers that ignore weights.
 const EQUAL: u32 = 1;
 
-pub(super) fn pick_of(scheduler: SchedulerKind) -> Option<Pick> {
-    Some(match scheduler {
-        SchedulerKind::Maglev | SchedulerKind::WeightedRandom => Pick::Ring,
-        SchedulerKind::RoundRobin | SchedulerKind::WeightedRoundRobin => Pick::Sequence,
-        SchedulerKind::LeastConnection => Pick::Least,
-        SchedulerKind::WeightedLeastConnection => Pick::LeastWeighted,
-        _ => return None,
-    })
-}
-
 /// Identifies a backend, identically on every balancer of a fleet.
 fn identity(backend: &BackendId) -> u64 {
     hash::identity(SocketAddr::new(backend.address, backend.port.unwrap_or(0)))
@@ -99,8 +90,8 @@ fn identity(backend: &BackendId) -> u64 {
 
 impl Service {
     /// Makes a service without backends.
-    pub(super) fn new(spec: &VipSpec, pick: Pick, salt: u64, ring_seed: u64) -> Service {
-        let scheduler = Some(spec.scheduler);
+    pub(super) fn new(spec: &VipSpec, salt: u64, ring_seed: u64) -> Service {
+        let (scheduler, pick) = (Some(spec.scheduler), spec.scheduler.pick());
         let (id, forward, key) = (spec.id(), spec.forward, spec.key);
         Service { scheduler, ..Service::unlisted(id, forward, key, pick, salt, ring_seed) }
     }
@@ -218,12 +209,21 @@ impl Service {
             .collect()
     }
 
+    /// Returns the backends that take new flows, in the order of the snapshot.
+    fn seats_as_listed(&self) -> Vec<Seat> {
+        let place = |id: &BackendId| self.listed.iter().position(|it| it.id() == *id);
+        let mut seats: Vec<_> = self
+            .seats(true)
+            .into_iter()
+            .map(|seat| (self.slots.holder(seat.slot).and_then(|it| place(&it.backend)), seat))
+            .collect();
+        seats.sort_by_key(|(place, _)| *place);
+        seats.into_iter().map(|(_, seat)| seat).collect()
+    }
+
     /// Builds the ring and the turns of the current pool.
     pub(super) fn wanted(&self, entries_max: usize) -> (Ring, Ring) {
-        let scheduler = self.scheduler.unwrap_or(SchedulerKind::Maglev);
-        let weighted =
-            !matches!(scheduler, SchedulerKind::RoundRobin | SchedulerKind::LeastConnection);
-        let seats = self.seats(weighted);
+        let seats = self.seats(self.scheduler.unwrap_or_default().is_weighted());
         // Depends on members and weights only, never on the previous ring, because balancers of a
         // fleet have different histories.
         let ring = Ring::maglev(&seats, entries_max, self.ring_seed);
@@ -234,6 +234,7 @@ impl Service {
                 let cycle = cycle_of_turns(&candidates, entries_max);
                 Ring::of(cycle.into_iter().map(|seat| seats[seat].slot).collect())
             }
+            Pick::SourceBucket => Ring::source_buckets(&self.seats_as_listed()),
             _ => Ring::default(),
         };
         (ring, turns)

@@ -256,7 +256,8 @@ impl Packet<'_> {
         let error = parsed.icmp.is_some();
         let occasion = Occasion { opening: parsed.is_opening(), tcp, error };
         let Self { tables, state, .. } = *self;
-        let choice = Choice { tables, state, service: &at.service, digest, occasion };
+        let (service, source) = (&at.service, &tuple.source);
+        let choice = Choice { tables, state, service, digest, source, occasion };
         let Some((slot, how)) = choice.make() else {
             let nowhere = Decision::drop(Reason::NoBackend, Some(at));
             return (Decision { digest: Some(digest), ..nowhere }, None);

@@ -7,6 +7,7 @@ use crate::abi::{
     SERVICE_TRANSITION, Service,
 };
 use crate::digest::Digest;
+use crate::packet::AddressBytes;
 use crate::reason::Reason;
 
 /// Positions of a ring that are tried.
@@ -32,6 +33,8 @@ pub(super) struct Choice<'a> {
     pub(super) state: &'a State<'a>,
     pub(super) service: &'a Service,
     pub(super) digest: Digest,
+    /// The client's address.
+    pub(super) source: &'a AddressBytes,
     pub(super) occasion: Occasion,
 }
 
@@ -143,37 +146,65 @@ impl Choice<'_> {
     fn turn(&self) -> Option<u16> {
         const LEAST: u8 = Pick::Least as u8;
         const LEAST_WEIGHTED: u8 = Pick::LeastWeighted as u8;
+        const EXPECTED_DELAY: u8 = Pick::ExpectedDelay as u8;
+        const NEVER_QUEUE: u8 = Pick::NeverQueue as u8;
+        const SOURCE_BUCKET: u8 = Pick::SourceBucket as u8;
         match self.service.pick {
-            LEAST => self.least(|_| 1),
-            LEAST_WEIGHTED => self.least(|backend| u64::from(backend.weight)),
-            _ => self.next_in_sequence(),
+            LEAST => self.least(|_| 1, overhead),
+            LEAST_WEIGHTED => self.least(weight, overhead),
+            EXPECTED_DELAY => self.shortest_delay(),
+            NEVER_QUEUE => self.first_idle().or_else(|| self.shortest_delay()),
+            SOURCE_BUCKET => self.in_sequence(source_bucket(self.source)),
+            _ => self.in_sequence(self.state.turn(self.service.cursor)),
         }
     }
 
-    fn next_in_sequence(&self) -> Option<u16> {
-        let Service { sequence, sequence_len: len, cursor, .. } = *self.service;
-        let turn = self.state.turn(cursor);
+    /// The entry of the sequence at `turn`, or the next one that is live.
+    fn in_sequence(&self, turn: u32) -> Option<u16> {
+        let Service { sequence, sequence_len: len, .. } = *self.service;
         (0..TURN_TRIES)
             .filter_map(|ahead| turn.wrapping_add(ahead).checked_rem(len))
             .filter_map(|at| self.tables.ring(sequence, at))
             .find(|slot| self.is_live(*slot))
     }
 
-    /// The least connections for its weight; of several the first.
+    /// Active connections and the new one, for its weight.
+    ///
+    /// # Source
+    /// Linux, net/netfilter/ipvs/ip_vs_sed.c.
+    fn shortest_delay(&self) -> Option<u16> {
+        self.least(weight, |[active, _]| active + 1)
+    }
+
+    /// # Source
+    /// Linux, net/netfilter/ipvs/ip_vs_nq.c.
+    fn first_idle(&self) -> Option<u16> {
+        let is_idle = |slot: &u16| {
+            let backend = self.tables.backend(self.service, *slot);
+            backend.is_some_and(|(index, backend)| {
+                takes_new(&backend) && backend.weight > 0 && self.state.load(index)[0] == 0
+            })
+        };
+        (0..self.service.slots as u16).find(is_idle)
+    }
+
+    /// The least load for its weight; of several the first.
     ///
     /// # Source
     /// Linux, net/netfilter/ipvs/ip_vs_lc.c, ip_vs_wlc.c.
-    fn least(&self, weight: impl Fn(&Backend) -> u64) -> Option<u16> {
-        const TAKES_NEW: u8 = BACKEND_LIVE | BACKEND_ELIGIBLE;
+    fn least(
+        &self,
+        weight: impl Fn(&Backend) -> u64,
+        load_of: impl Fn([u64; 2]) -> u64,
+    ) -> Option<u16> {
         let mut best: Option<(u16, u64, u64)> = None;
         for slot in 0..self.service.slots as u16 {
             let Some((index, backend)) = self.tables.backend(self.service, slot) else { continue };
             let weight = weight(&backend);
-            if backend.flags & TAKES_NEW != TAKES_NEW || weight == 0 {
+            if !takes_new(&backend) || weight == 0 {
                 continue;
             }
-            let [active, inactive] = self.state.load(index).map(u64::from);
-            let load = active * ACTIVE_WEIGHT + inactive;
+            let load = load_of(self.state.load(index).map(u64::from));
             let better = best
                 .is_none_or(|(_, least, of)| least.wrapping_mul(weight) > load.wrapping_mul(of));
             if better {
@@ -182,6 +213,33 @@ impl Choice<'_> {
         }
         best.map(|(slot, ..)| slot)
     }
+}
+
+fn takes_new(backend: &Backend) -> bool {
+    const TAKES_NEW: u8 = BACKEND_LIVE | BACKEND_ELIGIBLE;
+    backend.flags & TAKES_NEW == TAKES_NEW
+}
+
+fn weight(backend: &Backend) -> u64 {
+    u64::from(backend.weight)
+}
+
+/// # Source
+/// Linux, net/netfilter/ipvs/ip_vs_lc.c, `ip_vs_dest_conn_overhead`.
+fn overhead([active, inactive]: [u64; 2]) -> u64 {
+    active * ACTIVE_WEIGHT + inactive
+}
+
+/// The bucket of a client.
+///
+/// # Source
+/// Linux, net/netfilter/ipvs/ip_vs_sh.c, `ip_vs_sh_hashkey`, without ports; `hash_32` of
+/// include/linux/hash.h.
+fn source_bucket(source: &AddressBytes) -> u32 {
+    const GOLDEN_RATIO_32: u32 = 0x61c8_8647;
+    let (words, _) = source.as_chunks::<4>();
+    let folded = words.iter().fold(0, |folded, word| folded ^ u32::from_be_bytes(*word));
+    folded.wrapping_mul(GOLDEN_RATIO_32) >> 24
 }
 
 impl Put {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind::{LeastConnection, Maglev, WeightedRandom};
+use equipoise_packet::Scheduler::{LeastConnection, Maglev, WeightedRandom};
 use equipoise_packet::control::{ControlError, Phase};
 use equipoise_packet::{Capacity, Control, Registry};
 use equipoise_pog::Seed;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind::{Maglev, WeightedRandom};
 use equipoise_core::{AdminState, Health, Weight};
+use equipoise_packet::Scheduler::{Maglev, WeightedRandom};
 use equipoise_packet::abi::How;
 use equipoise_packet::control::Phase;
 use equipoise_packet::{OnDown, Protocol};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind::Maglev;
 use equipoise_packet::Capacity;
+use equipoise_packet::Scheduler::Maglev;
 use equipoise_packet::control::Phase;
 
 use super::world::*;

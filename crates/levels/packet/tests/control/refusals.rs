@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use equipoise_core::Generation;
-use equipoise_core::SchedulerKind::{LeastTime, Maglev};
+use equipoise_packet::Scheduler::Maglev;
 use equipoise_packet::abi::Forward;
 use equipoise_packet::control::ApplyError;
 use equipoise_packet::{Ports, Snapshot, VipSpec};
@@ -60,8 +60,6 @@ fn vips_that_overlap_are_refused() {
 fn backends_that_cannot_be_are_refused() {
     let refused = with(vec![vip(1, Maglev, &[1, 2, 1])]).unwrap_err();
     assert!(refused.to_string().contains("10.200.0.1 stands twice"), "{refused}");
-    let refused = with(vec![vip(1, LeastTime, &[1])]).unwrap_err();
-    assert!(refused.to_string().contains("least-time is not for packets"), "{refused}");
     let mut six = vip(1, Maglev, &[1]);
     six.backends[0].address = "2001:db8::1".parse::<IpAddr>().unwrap();
     assert!(matches!(with(vec![six.clone()]).unwrap_err(), ApplyError::Family { .. }));

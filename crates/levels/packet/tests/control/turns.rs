@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind::{
-    LeastConnection, RoundRobin, WeightedLeastConnection, WeightedRoundRobin,
-};
 use equipoise_core::{AdminState, Weight};
+use equipoise_packet::Scheduler::{
+    LeastConnection, Nq, RoundRobin, Sed, Sh, WeightedLeastConnection, WeightedRoundRobin,
+};
 use equipoise_packet::abi::{FlowKey, How};
 use equipoise_packet::{Capacity, Protocol, Reason, Registry};
 
@@ -32,7 +32,9 @@ fn turns_are_taken_by_weight() {
 
 #[test]
 fn flows_stay_where_their_turn_was_when_the_record_of_it_is_gone() {
-    for scheduler in [RoundRobin, WeightedRoundRobin, LeastConnection, WeightedLeastConnection] {
+    for scheduler in
+        [RoundRobin, WeightedRoundRobin, LeastConnection, WeightedLeastConnection, Sed, Nq, Sh]
+    {
         let mut world = World::one_vip(scheduler, &[1, 2, 3, 4]);
         let mut homes = Vec::new();
         for round in 0..40_u32 {
@@ -87,6 +89,88 @@ fn connections_opened_one_after_another_are_spread_over_unequal_backends() {
         let homes = world.open_all(1, 1000..1050);
         assert_eq!(counts(&homes, &[1, 2, 3]), [10, 10, 30], "{scheduler}");
     }
+}
+
+/// Opens flows, and compares each choice with `expected`, which knows the number of flows of each
+/// backend.
+fn compare_choices(
+    scheduler: equipoise_packet::Scheduler,
+    weights: [u16; 4],
+    expected: impl Fn(&[u64; 4], &[u64; 4]) -> usize,
+) {
+    let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
+    for (backend, weight) in spec.backends.iter_mut().zip(weights) {
+        backend.weight = Weight::new(weight).unwrap();
+    }
+    let mut world = World::one_vip(scheduler, &[]);
+    world.apply(vec![spec]);
+    world.settle();
+    let (weights, mut active) = (weights.map(u64::from), [0; 4]);
+    for client in 0..500 {
+        let slot = expected(&active, &weights);
+        active[slot] += 1;
+        let home = Some(slot as Backend + 1);
+        assert_eq!(world.open(1, client), home, "{scheduler} {weights:?}, flow {client}");
+        if client % 50 == 49 {
+            world.run(SECOND);
+        }
+    }
+}
+
+/// Naive models of ip_vs_sed.c and ip_vs_nq.c: in fractions, where LVS multiplies.
+#[test]
+fn sed_and_nq_choose_as_lvs_does() {
+    let shortest = |active: &[u64; 4], weights: &[u64; 4]| {
+        let delay = |at: usize| (active[at] + 1) as f64 / weights[at] as f64;
+        let eligible = (0..4).filter(|at| weights[*at] > 0);
+        eligible.min_by(|a, b| delay(*a).total_cmp(&delay(*b))).unwrap()
+    };
+    let idle_first = |active: &[u64; 4], weights: &[u64; 4]| {
+        let idle = (0..4).find(|at| weights[*at] > 0 && active[*at] == 0);
+        idle.unwrap_or_else(|| shortest(active, weights))
+    };
+    for weights in [[1, 1, 1, 1], [1, 2, 4, 8], [7, 0, 3, 1], [100, 1, 1, 99]] {
+        compare_choices(Sed, weights, shortest);
+        compare_choices(Nq, weights, idle_first);
+    }
+}
+
+/// A naive model of ip_vs_sh.c: 256 buckets, filled by weight in the order of the file.
+#[test]
+fn sh_chooses_by_the_address_as_lvs_does() {
+    let weights: [u16; 3] = [3, 1, 2];
+    let mut spec = vip(1, Sh, &[1, 2, 3]);
+    for (backend, weight) in spec.backends.iter_mut().zip(weights) {
+        backend.weight = Weight::new(weight).unwrap();
+    }
+    let mut world = World::one_vip(Sh, &[]);
+    world.apply(vec![spec]);
+    world.settle();
+    let (mut buckets, mut at, mut filled) = (Vec::new(), 0, 0);
+    while buckets.len() < 256 {
+        buckets.push(at as Backend + 1);
+        filled += 1;
+        if filled >= weights[at] {
+            (at, filled) = ((at + 1) % weights.len(), 0);
+        }
+    }
+    let expected = |client: u32| {
+        let hash = client_of(client).0.to_bits().wrapping_mul(0x61c8_8647);
+        buckets[hash as usize >> 24]
+    };
+    let clients: Vec<u32> = (0..400).map(|number| number * 37).collect();
+    let homes: Vec<_> = clients.iter().map(|client| world.open(1, *client).unwrap()).collect();
+    assert_eq!(homes, clients.iter().map(|client| expected(*client)).collect::<Vec<_>>());
+    assert!([1, 2, 3].iter().all(|home| homes.contains(home)));
+    // A backend less: other clients, too, get another backend, and flows stay.
+    world.change(1, |pool| pool.retain(|it| it.address != address_of(2)));
+    world.settle();
+    for (client, home) in clients.iter().zip(&homes) {
+        assert_eq!(world.send(tcp(1, *client, ACK)), Some(*home), "client {client}");
+    }
+    let fresh = |world: &mut World| world.open_all(1, 100_000..100_640);
+    let again = fresh(&mut world);
+    assert!(!again.contains(&2));
 }
 
 #[test]
@@ -184,7 +268,7 @@ fn flows_of_udp_have_one_turn() {
 /// A client's later connections open with a SYN, and belong where its first one is.
 #[test]
 fn a_client_is_one_flow_if_it_is_known_by_its_address() {
-    for scheduler in [RoundRobin, equipoise_core::SchedulerKind::Maglev] {
+    for scheduler in [RoundRobin, equipoise_packet::Scheduler::Maglev] {
         let mut world = World::new(1, capacity(), settings());
         let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
         spec.key = FlowKey::SourceAddress;
@@ -211,7 +295,7 @@ fn a_client_is_one_flow_if_it_is_known_by_its_address() {
 
 #[test]
 fn flows_stay_when_the_scheduler_changes() {
-    use equipoise_core::SchedulerKind::{Maglev, WeightedRandom};
+    use equipoise_packet::Scheduler::{Maglev, WeightedRandom};
     let mut world = World::one_vip(RoundRobin, &[1, 2, 3, 4]);
     let mut homes = Vec::new();
     for (round, scheduler) in

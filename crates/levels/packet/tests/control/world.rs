@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use equipoise_core::{AdminState, Generation, Health, SchedulerKind, Weight};
+use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::abi::{FlowKey, Forward, How};
 use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::packet::Parsed;
 use equipoise_packet::twin::{Surroundings, Twin};
 use equipoise_packet::{
     BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports, Protocol,
-    Registry, Settings, Snapshot, Station, VipSpec,
+    Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -83,7 +83,7 @@ pub(crate) fn address_of(number: Backend) -> IpAddr {
 }
 
 /// The VIP of index `vip`, with these backends.
-pub(crate) fn vip(vip: u8, scheduler: SchedulerKind, backends: &[Backend]) -> VipSpec {
+pub(crate) fn vip(vip: u8, scheduler: Scheduler, backends: &[Backend]) -> VipSpec {
     VipSpec {
         address: vip_address(vip),
         ports: Ports::One(PORT),
@@ -214,7 +214,7 @@ impl World {
     }
 
     /// A VIP of a scheduler, settled.
-    pub(crate) fn one_vip(scheduler: SchedulerKind, backends: &[Backend]) -> World {
+    pub(crate) fn one_vip(scheduler: Scheduler, backends: &[Backend]) -> World {
         let mut world = World::new(1, capacity(), settings());
         world.apply(vec![vip(1, scheduler, backends)]);
         world.settle();
