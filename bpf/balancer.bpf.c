@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /* The balancer: entry points of the XDP programs. */
+#include "access.h"
 #include "compat.h"
 #include "count.h"
 #include "direct.h"
@@ -87,6 +88,8 @@ eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
 		if (eqp_unlikely(!service_find(job)))
 			return job->packet.flags & EQP_PACKET_ICMP_ERROR ? leave_unserved(ctx, job) :
 									   handle_rare(ctx, job, EQP_GO_ON);
+		if (eqp_unlikely(job->service->changes) && is_refused(job))
+			return EQP_DROP(EQP_DROP_SOURCE_DENIED);
 		job->digest = flow_digest(ctx, job);
 		action = decide(job);
 		if (action != EQP_GO_ON)

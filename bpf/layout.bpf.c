@@ -15,6 +15,7 @@ struct {
 	struct eqp_mac mac;
 	struct eqp_reverse reverse;
 	struct eqp_service service;
+	struct eqp_access_change access_change;
 	struct eqp_backend backend;
 	struct eqp_state_header state_header;
 	struct eqp_load load;

@@ -183,7 +183,18 @@ struct eqp_service {
 	__u8 key;            /* enum eqp_key */
 	__u8 pick;           /* enum eqp_pick */
 	__u8 flags;          /* EQP_SERVICE_* */
-	__u64 padding_to_end[2];
+	__u32 changes_first; /* of the accepted sources; see access.h */
+	__u32 changes;       /* 0: all sources are accepted */
+	__u64 padding_to_end;
+};
+
+/*
+ * An address at which the answer whether a source is accepted changes, host order; IPv4 in the
+ * upper 32 bits. Sources before a service's first change are accepted.
+ */
+struct eqp_access_change {
+	__u64 high;
+	__u64 low;
 };
 
 enum eqp_forward { EQP_NAT = 1, EQP_TUNNEL = 2, EQP_GUE = 3, EQP_DIRECT = 4 };
@@ -334,6 +345,7 @@ enum eqp_reason {
 	EQP_DROP_TABLES,                /* tables not set up or inconsistent */
 	EQP_DROP_ICMP_RATE,             /* echo above the rate limit */
 	EQP_DROP_NO_SERVICE,            /* no service at a VIP's address; would loop */
+	EQP_DROP_SOURCE_DENIED,         /* the service's lists refuse the source */
 	EQP_DROPS,
 	/* notes */
 	EQP_NOTE_LOG_FULL = 16,         /* userspace lags; a later packet is logged */
@@ -390,6 +402,8 @@ struct eqp_limits {
 	__u32 backends_offset;
 	__u32 backends_max;
 	__u32 macs_offset; /* EQP_MACS entries */
+	__u32 changes_offset;
+	__u32 changes_max;
 	__u32 rings_offset;
 	__u32 rings_max;
 	__u32 ring_entries;
@@ -465,6 +479,7 @@ EQP_ASSERT_SIZE(struct eqp_range, 8);
 EQP_ASSERT_SIZE(struct eqp_mac, 16);
 EQP_ASSERT_SIZE(struct eqp_reverse, 48);
 EQP_ASSERT_SIZE(struct eqp_service, 64);
+EQP_ASSERT_SIZE(struct eqp_access_change, 16);
 EQP_ASSERT_SIZE(struct eqp_backend, 64);
 EQP_ASSERT_SIZE(struct eqp_state_header, 64);
 EQP_ASSERT_SIZE(struct eqp_pending_share, 16);
@@ -474,7 +489,7 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 24);
-EQP_ASSERT_SIZE(struct eqp_limits, 168);
+EQP_ASSERT_SIZE(struct eqp_limits, 176);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

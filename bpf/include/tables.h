@@ -127,6 +127,7 @@ eqp_inline struct eqp_directory *directory(const struct eqp_job *job)
 EQP_TABLE(range_at, struct eqp_range, ranges)
 EQP_TABLE(service_at, struct eqp_service, services)
 EQP_TABLE(backend_at, struct eqp_backend, backends)
+EQP_TABLE(access_change_at, struct eqp_access_change, changes)
 
 /* The sizes of these tables are powers of two, and the index is masked. */
 eqp_inline struct eqp_vip *vip_at(const struct eqp_job *job, __u64 index)

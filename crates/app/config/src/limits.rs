@@ -51,8 +51,8 @@ fn limit(values: &Values) -> ClientLimit {
     }
 }
 
-/// Checks that each limit limits something, and that no prefix is both allowed and denied.
-pub(super) fn check(door: &Values, protocol: Option<Protocol>, findings: &mut Findings<'_>) {
+/// Checks that no prefix is both allowed and denied.
+pub(super) fn check_access(door: &Values, findings: &mut Findings<'_>) {
     let allowed: HashSet<&String> = door.texts("allow").unwrap_or_default().iter().collect();
     for text in door.texts("deny").unwrap_or_default() {
         if allowed.contains(text) {
@@ -60,6 +60,11 @@ pub(super) fn check(door: &Values, protocol: Option<Protocol>, findings: &mut Fi
             findings.error(door.at("deny"), &door.path_of("deny"), text);
         }
     }
+}
+
+/// Checks the lists of addresses, and that each limit limits something.
+pub(super) fn check(door: &Values, protocol: Option<Protocol>, findings: &mut Findings<'_>) {
+    check_access(door, findings);
     if protocol == Some(Protocol::Udp) && door.given("limit") {
         let text = "stated, and this front door speaks udp, whose source addresses may be forged; accepted with http \
                     and tcp";

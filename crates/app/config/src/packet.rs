@@ -8,12 +8,12 @@ use std::sync::Arc;
 use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
-use equipoise_packet::{Ports, Protocol, SOURCE_BUCKETS, Scheduler};
+use equipoise_packet::{Access, Ports, Protocol, SOURCE_BUCKETS, Scheduler, VipId};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
 use super::values::{Values, chosen};
-use super::{Surroundings, secret_file, tables};
+use super::{Surroundings, limits, secret_file, tables};
 
 /// Builds the configuration from `[[packet]]` and `[flows]`.
 pub(super) fn config(
@@ -28,10 +28,13 @@ pub(super) fn config(
     let mut vips: Vec<VipConfig> = Vec::new();
     let mut read: Vec<&Values> = Vec::new();
     let pools = pools.iter().map(|pool| (Arc::clone(&pool.name), pool)).collect();
-    let mut checks = Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), findings };
+    let mut checks =
+        Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), prefixes: 0, findings };
     for values in tables {
         let Some(vip) = vip(values) else { continue };
         checks.vip(values, &vip, &vips);
+        let of = |option| values.texts(option).map_or(0, <[_]>::len);
+        checks.prefixes += of("allow") + of("deny");
         checks.lines.push(checks.findings.line(values.at("vip")));
         vips.push(vip);
         read.push(values);
@@ -51,8 +54,10 @@ fn vip(values: &Values) -> Option<VipConfig> {
         }
         names
     };
+    let vip: VipId = values.parsed("vip")?;
+    let is_v4 = vip.address.is_ipv4();
     Some(VipConfig {
-        vip: values.parsed("vip")?,
+        vip,
         interfaces: Some(names("interface")).filter(|_| values.given("interface"))?,
         accepted_macs: macs(values),
         reply_interfaces: names("reply-interface"),
@@ -60,6 +65,7 @@ fn vip(values: &Values) -> Option<VipConfig> {
         pool: values.text("pool")?.into(),
         scheduler: chosen(values, "scheduler", &tables::PACKET_SCHEDULER),
         key: chosen(values, "key", &tables::FLOW_KEY),
+        access: Access::new(is_v4, limits::access(values).changes(is_v4)),
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
         check_tunnel: values.flag("check-tunnel"),
     })
@@ -79,6 +85,7 @@ fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>)
         pending_max: flows.amount("pending-max"),
         vips_max: flows.amount("vips-max"),
         backends_max: flows.amount("backends-max"),
+        prefixes_max: flows.amount("prefixes-max"),
         timeouts: Timeouts {
             open: flows.duration("tcp-timeout"),
             closing: flows.duration("closing-timeout"),
@@ -126,6 +133,8 @@ struct Checks<'c, 's> {
     /// Lines of the VIPs that were checked.
     lines: Vec<usize>,
     translated: Translated,
+    /// Number of prefixes of `allow` and `deny`.
+    prefixes: usize,
     findings: &'c mut Findings<'s>,
 }
 
@@ -148,6 +157,7 @@ impl Checks<'_, '_> {
         }
         self.ranges(values, vip, before);
         self.interfaces(values, vip);
+        self.access(values, vip);
         let Some(pool) = self.pools.get(&vip.pool).copied() else { return };
         if pool.backends.len() > SLOTS_MAX {
             let text = format!(
@@ -179,6 +189,21 @@ impl Checks<'_, '_> {
                 "{RANGES_MAX} port ranges of this address and protocol exist already; accepted: no more"
             );
             self.error(values, "vip", text);
+        }
+    }
+
+    fn access(&mut self, values: &Values, vip: &VipConfig) {
+        limits::check_access(values, self.findings);
+        let is_v4 = vip.vip.address.is_ipv4();
+        for option in ["allow", "deny"] {
+            let of_other = values.prefixes(option).find(|(address, _)| address.is_ipv4() != is_v4);
+            if let Some((address, length)) = of_other {
+                let (own, other) = if is_v4 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+                let text = format!(
+                    "\"{address}/{length}\" has no effect: it is {other}, and the VIP's clients are {own}"
+                );
+                self.warning(values, option, text);
+            }
         }
     }
 
@@ -302,6 +327,13 @@ impl Checks<'_, '_> {
                 flows.backends_max
             );
             self.error(table, "backends-max", text);
+        }
+        if self.prefixes > flows.prefixes_max as usize {
+            let text = format!(
+                "{}, but `allow` and `deny` of all [[packet]] tables have {} prefixes; accepted: as many or more",
+                flows.prefixes_max, self.prefixes
+            );
+            self.error(table, "prefixes-max", text);
         }
         if flows.pins_max > flows.flows_max {
             let option = if table.given("pins-max") { "pins-max" } else { "max" };

@@ -301,6 +301,7 @@ fn spec(
         forward: vip.forward,
         key: vip.key,
         scheduler: vip.scheduler,
+        access: vip.access.clone(),
         backends,
     }
 }

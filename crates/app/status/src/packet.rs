@@ -344,6 +344,7 @@ fn dropped(reason: Reason) -> String {
         Reason::NeighbourUnresolved => {
             "the MAC address of the next hop to its backend is not known; check the backend and the route"
         }
+        Reason::SourceDenied => "`allow` and `deny` of the VIP do not accept the client's address",
         Reason::Family => {
             "VIP and backend have different IP families, which this forwarding method does not support"
         }

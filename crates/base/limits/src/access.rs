@@ -54,6 +54,22 @@ impl AccessList {
     }
 }
 
+impl AccessList {
+    /// Addresses of IPv4 or IPv6 at which the answer changes, as bits, in order. Addresses before
+    /// the first are allowed.
+    pub fn changes(&self, of_v4: bool) -> impl Iterator<Item = u128> {
+        let AddressRange { first, last } = AddressRange::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let begin = of_v4.then(|| (first, self.allows(Ipv4Addr::UNSPECIFIED.into())));
+        let of_family =
+            self.0.iter().copied().filter(move |(bits, _)| (first..=last).contains(bits) == of_v4);
+        let mut before = true;
+        begin.into_iter().chain(of_family).filter_map(move |(bits, is_allowed)| {
+            let is_change = std::mem::replace(&mut before, is_allowed) != is_allowed;
+            is_change.then_some(if of_v4 { bits - first } else { bits })
+        })
+    }
+}
+
 /// Ranges of all addresses, after each of `ranges` was painted over those before it.
 fn painted(default: bool, ranges: impl Iterator<Item = (AddressRange, bool)>) -> Ranges {
     let mut begins = BTreeMap::from([(0_u128, default)]);
@@ -117,6 +133,18 @@ mod tests {
         assert!(!allowed(&both, "192.0.2.1"));
         let open = list(&[], &["0.0.0.0/0"]);
         assert!(!allowed(&open, "255.255.255.255") && allowed(&open, "ffff::"));
+    }
+
+    #[test]
+    fn changes_are_where_the_answer_changes() {
+        let some = list(&["10.0.0.0/8", "10.1.2.0/24"], &["10.1.0.0/16"]);
+        let expected =
+            ["0.0.0.0", "10.0.0.0", "10.1.0.0", "10.1.2.0", "10.1.3.0", "10.2.0.0", "11.0.0.0"];
+        let bits = |text: &&str| u128::from(text.parse::<std::net::Ipv4Addr>().unwrap().to_bits());
+        let expected: Vec<_> = expected.iter().map(bits).collect();
+        assert_eq!(some.changes(true).collect::<Vec<_>>(), expected);
+        assert_eq!(some.changes(false).collect::<Vec<_>>(), [0], "no IPv6 address is allowed");
+        assert_eq!(AccessList::default().changes(true).count(), 0);
     }
 
     fn prefix() -> impl Strategy<Value = (IpAddr, u8)> {

@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod access;
 mod attach;
 mod bed;
 mod bridge;

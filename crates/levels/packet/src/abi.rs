@@ -338,7 +338,17 @@ mirror! {
         key: u8 = 45,
         pick: u8 = 46,
         flags: u8 = 47,
-        padding_to_end: [u64; 2] = 48,
+        changes_first: u32 = 48,
+        changes: u32 = 52,
+        padding_to_end: u64 = 56,
+    }
+}
+
+mirror! {
+    /// `struct eqp_change`
+    AccessChange, 16 {
+        high: u64 = 0,
+        low: u64 = 8,
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use equipoise_pog::{KeyHash, Seed, SipHash13};
 
 use crate::abi::{FlowKey, Forward};
+use crate::access::Access;
 use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
 use crate::scheduler::Scheduler;
@@ -45,6 +46,8 @@ pub struct VipConfig {
     pub scheduler: Scheduler,
     /// Fields that identify a flow.
     pub key: FlowKey,
+    /// Sources whose packets are accepted.
+    pub access: Access,
     /// Treatment of flows of a backend with failing health checks.
     pub when_down: OnDown,
     /// tunnel and gue: whether each health check is followed by a check through the tunnel.
@@ -145,6 +148,8 @@ pub struct FlowsConfig {
     pub vips_max: u32,
     /// Maximum number of backends over all VIPs, including draining ones.
     pub backends_max: u32,
+    /// Maximum number of prefixes in the lists of accepted and refused sources of all VIPs.
+    pub prefixes_max: u32,
     /// Time until idle flows are forgotten.
     pub timeouts: Timeouts,
     /// Time until a flow is forgotten of which only the SYN was seen.
@@ -176,6 +181,7 @@ impl Default for FlowsConfig {
             pending_max: 1 << 16,
             vips_max: 16,
             backends_max: 1024,
+            prefixes_max: 4096,
             timeouts: Timeouts::default(),
             opening_timeout: Duration::from_secs(5),
             transition: Duration::from_secs(1),
@@ -202,6 +208,7 @@ impl FlowsConfig {
             pending: self.pending_max.next_power_of_two(),
             services: self.vips_max,
             backends: self.backends_max,
+            prefixes: self.prefixes_max,
             rings: self.vips_max * RINGS_PER_VIP,
             cpus,
             ..Capacity::default()

@@ -14,8 +14,9 @@ pub(crate) use read::{Published, PublishedService, address_of, read};
 
 use self::bytes::{bytes_mut, put};
 use self::lookup::Lookup;
-use crate::abi::{Backend, Directory, Forward, Range, Service, vip_kind};
+use crate::abi::{AccessChange, Backend, Directory, Forward, Range, Service, vip_kind};
 use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
+use crate::access::Access;
 use crate::limits::Limits;
 use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
 
@@ -26,6 +27,7 @@ pub(crate) struct ServiceRecord {
     pub(crate) service: Service,
     /// By slot; free slots are zero.
     pub(crate) backends: Vec<Backend>,
+    pub(crate) access: Access,
 }
 
 /// The hash tables do not fit with any of the seeds tried.
@@ -80,15 +82,22 @@ pub(crate) fn write(
     for (index, range) in ranges.iter().enumerate() {
         put(bytes, at(limits.ranges_offset), index, range);
     }
-    let mut backends_first = 0;
+    let (mut backends_first, mut changes_first) = (0, 0);
     for (index, record) in records.iter().enumerate() {
         let slots = record.backends.len() as u32;
-        let service = Service { backends_first, slots, ..record.service };
+        let changes = record.access.changes().len() as u32;
+        let service = Service { backends_first, slots, changes_first, changes, ..record.service };
         put(bytes, at(limits.services_offset), index, &service);
         for (slot, backend) in record.backends.iter().enumerate() {
             put(bytes, at(limits.backends_offset), backends_first as usize + slot, backend);
         }
+        for (change, bits) in record.access.changes().iter().enumerate() {
+            let change = changes_first as usize + change;
+            let (high, low) = ((bits >> 64) as u64, *bits as u64);
+            put(bytes, at(limits.changes_offset), change, &AccessChange { high, low });
+        }
         backends_first += slots;
+        changes_first += changes;
     }
     Ok(())
 }
@@ -103,7 +112,7 @@ pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
         };
         let service = Service { forward: spec.forward as u8, ..Service::default() };
         let backends = spec.backends.iter().map(backend).collect();
-        ServiceRecord { vip: spec.id(), service, backends }
+        ServiceRecord { vip: spec.id(), service, backends, access: Access::default() }
     };
     let records: Vec<_> = snapshot.vips.iter().map(record).collect();
     lookups(limits, seed, &vips(&records).0, &replies(&records), &[]).is_some()

@@ -5,6 +5,7 @@
 //! [`Reason`], or by leaving the running tables in place.
 
 pub mod abi;
+mod access;
 mod address_hash;
 pub mod config;
 pub mod control;
@@ -26,6 +27,7 @@ mod snapshot;
 mod tables;
 pub mod twin;
 
+pub use access::Access;
 pub use address_hash::{address_hash, station_hash};
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};

@@ -4,8 +4,9 @@
 use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
-    Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS, PendingShare,
-    REASONS, RECENT, Range, Reverse, Service, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
+    AccessChange, Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS,
+    PendingShare, REASONS, RECENT, Range, Reverse, Service, StateHeader, TOUCHED_WAYS,
+    TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -24,6 +25,8 @@ pub struct Capacity {
     pub services: u32,
     /// Backends over all services, draining ones included.
     pub backends: u32,
+    /// Prefixes in the lists of accepted and refused sources of all services.
+    pub prefixes: u32,
     /// Rings: two for each service (one to come during a transition), and one for each that
     /// schedules by turns.
     pub rings: u32,
@@ -47,6 +50,8 @@ impl Capacity {
     pub const SERVICES_MAX: u32 = 1024;
     /// See [`Self::FLOWS_MAX`].
     pub const BACKENDS_MAX: u32 = 16_384;
+    /// See [`Self::FLOWS_MAX`].
+    pub const PREFIXES_MAX: u32 = 1 << 17;
 }
 
 impl Default for Capacity {
@@ -57,6 +62,7 @@ impl Default for Capacity {
             pending: 1 << 16,
             services: 64,
             backends: 1024,
+            prefixes: 1024,
             rings: 16,
             ring_entries: 65_537,
             cpus: 1,
@@ -92,12 +98,12 @@ macro_rules! limits {
 limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
-    macs_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
+    macs_offset, changes_offset, changes_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 168);
+const _: () = assert!(size_of::<Limits>() == 176);
 
 const LINE_BYTES: usize = 64;
 
@@ -113,6 +119,9 @@ const TRANSLATED_PER_FLOW: u32 = 2;
 /// needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
 const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
+/// The answer about a source changes at the first address of a prefix and after its last; and at
+/// the first address of all, if a service has a list of accepted sources.
+pub(crate) const CHANGES_PER_PREFIX: u32 = 2;
 
 /// Lays one array after another.
 struct Cursor(usize);
@@ -138,6 +147,7 @@ impl Limits {
             reverse_max: (capacity.backends * REVERSE_ENTRIES_PER_BACKEND).next_power_of_two(),
             services_max: capacity.services,
             backends_max: capacity.backends,
+            changes_max: capacity.prefixes * CHANGES_PER_PREFIX + capacity.services,
             rings_max: capacity.rings,
             ring_entries: capacity.ring_entries,
             touched_buckets: (capacity.flows * TAGS_PER_FLOW / TOUCHED_WAYS as u32)
@@ -167,15 +177,16 @@ impl Limits {
             at.place::<Service>(self.services_max),
             at.place::<Backend>(self.backends_max),
             at.place::<Mac>(MACS as u32),
+            at.place::<AccessChange>(self.changes_max),
             at.place::<u16>(self.rings_max * self.ring_entries),
         ];
         let sizes = SharedSizes::new(capacity.pins as usize, None).with_extra(at.0 as u32);
         self.directory_offset = sizes.extra_offset::<PogCell>() as u32;
-        let [vips, ranges, reverse, services, backends, macs, rings] =
+        let [vips, ranges, reverse, services, backends, macs, changes, rings] =
             offsets.map(|offset| self.directory_offset + offset);
         (self.vips_offset, self.ranges_offset, self.reverse_offset) = (vips, ranges, reverse);
         (self.services_offset, self.backends_offset) = (services, backends);
-        (self.macs_offset, self.rings_offset) = (macs, rings);
+        (self.macs_offset, self.changes_offset, self.rings_offset) = (macs, changes, rings);
         self.cells_max = sizes.cells_max();
         self.a_offset = sizes.a_offset() as u32;
         self.b_offset = sizes.b_offset::<PogCell>() as u32;
@@ -234,7 +245,7 @@ mod tests {
 
     /// All combinations of least and most, as the configuration accepts them.
     fn corners() -> impl Iterator<Item = Capacity> {
-        (0..32).map(|which: u32| {
+        (0..64).map(|which: u32| {
             let of = |bit: u32, least, most| if which >> bit & 1 == 0 { least } else { most };
             let services = of(3, 1, Capacity::SERVICES_MAX);
             Capacity {
@@ -243,6 +254,7 @@ mod tests {
                 pending: of(2, 1 << 15, Capacity::PENDING_MAX),
                 services,
                 backends: of(4, 1, Capacity::BACKENDS_MAX),
+                prefixes: of(5, 1, Capacity::PREFIXES_MAX),
                 rings: 3 * services,
                 ..Capacity::default()
             }

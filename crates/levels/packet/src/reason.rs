@@ -53,6 +53,8 @@ reasons! {
     IcmpRate = 12, "icmp_rate";
     /// To a VIP's address and of no service; the kernel would send it on, and it would come back.
     NoService = 13, "no_service";
+    /// The lists of the VIP refuse its source.
+    SourceDenied = 14, "source_denied";
     /// The log is full: the flow is logged with a later packet.
     LogFull = 16, "log_full";
     /// Too many flows open at once: placed by the ring, unrecorded.

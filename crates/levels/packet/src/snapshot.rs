@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligibility};
 
 use crate::abi::{FlowKey, Forward};
+use crate::access::Access;
 use crate::scheduler::Scheduler;
 
 /// Everything wanted of the packet level.
@@ -33,6 +34,8 @@ pub struct VipSpec {
     pub key: FlowKey,
     /// How a new flow's backend is picked.
     pub scheduler: Scheduler,
+    /// Sources whose packets are accepted.
+    pub access: Access,
     /// The pool, eligible or not, in the order of the configuration; no two with one address and
     /// port.
     pub backends: Vec<BackendSpec>,

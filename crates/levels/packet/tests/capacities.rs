@@ -11,6 +11,7 @@ fn capacities() -> Vec<Capacity> {
         pending: 1 << 15,
         services: 1,
         backends: 1,
+        prefixes: 16,
         rings: 2,
         ring_entries: 7,
         cpus: 1,

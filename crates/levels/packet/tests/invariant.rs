@@ -143,6 +143,7 @@ impl Model {
             pending: 1 << 17,
             services: 8,
             backends: 512,
+            prefixes: 16,
             rings: 16,
             ring_entries: 65_537,
             cpus: 2,

@@ -2,8 +2,9 @@
 //! numbers.
 
 use equipoise_packet::abi::{
-    Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward,
-    How, Mac, Opening, PendingShare, Pick, Range, Reverse, Service, StateHeader, Vip, vip_kind,
+    AccessChange, Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind,
+    FlowKey, Forward, How, Mac, Opening, PendingShare, Pick, Range, Reverse, Service, StateHeader,
+    Vip, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -41,6 +42,7 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_mac", Mac::LAYOUT),
         ("eqp_reverse", Reverse::LAYOUT),
         ("eqp_service", Service::LAYOUT),
+        ("eqp_access_change", AccessChange::LAYOUT),
         ("eqp_backend", Backend::LAYOUT),
         ("eqp_state_header", StateHeader::LAYOUT),
         ("eqp_pending_share", PendingShare::LAYOUT),

@@ -57,6 +57,19 @@ pub(super) static PACKET: Table = Table {
             "\"five-tuple\"",
             "Key that identifies a flow.",
         ),
+        Opt::optional(
+            "allow",
+            Kind::Texts(&super::dns::PREFIX),
+            "every address that `deny` does not list",
+            "Prefixes of the clients whose packets are accepted; other packets are dropped (`source_denied`), those of \
+             established flows included. If `allow` and `deny` both have a prefix of an address, the longer one decides.",
+        ),
+        Opt::optional(
+            "deny",
+            Kind::Texts(&super::dns::PREFIX),
+            "no address",
+            "Prefixes of the clients whose packets are dropped.",
+        ),
         Opt::default(
             "when-down",
             Kind::Choice(&WHEN_DOWN),
@@ -108,6 +121,12 @@ pub(super) static FLOWS: Table = Table {
             Kind::Count(1, Capacity::BACKENDS_MAX as u64),
             "1024",
             "Largest number of backends of all VIPs together after a reload, draining ones included.",
+        ),
+        Opt::default(
+            "prefixes-max",
+            Kind::Count(1, Capacity::PREFIXES_MAX as u64),
+            "4096",
+            "Largest number of prefixes in `allow` and `deny` of all VIPs together after a reload. 64 bytes each.",
         ),
         Opt::default(
             "tcp-timeout",

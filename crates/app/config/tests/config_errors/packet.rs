@@ -99,6 +99,29 @@ fn wrong_values_say_what_is_accepted() {
 }
 
 #[test]
+fn lists_of_sources_are_of_the_vips_family_and_fit() {
+    let with = |lists: &str| in_packet("192.0.2.1:80/tcp", "nat", lists);
+    assert_eq!(said(&with("allow = '10.0.0.0/8'\ndeny = ['10.1.0.0/16', '10.2.0.0/16']")), "");
+    assert_said(
+        &[
+            (
+                "allow = ['10.0.0.0/8']\ndeny = ['10.0.0.0/8']",
+                "f:8:8: packet[192.0.2.1:80/tcp].deny: \"10.0.0.0/8\" is in `allow`, too; accepted: one of them",
+            ),
+            (
+                "deny = ['2001:db8::/32']",
+                "f:7:8: warning: packet[192.0.2.1:80/tcp].deny: \"2001:db8::/32\" has no effect: it is IPv6, and the VIP's clients are IPv4",
+            ),
+            (
+                "allow = ['10.0.0.0/8']\ndeny = ['10.1.0.0/16']\n[flows]\nprefixes-max = 1",
+                "f:10:16: flows.prefixes-max: 1, but `allow` and `deny` of all [[packet]] tables have 2 prefixes; accepted: as many or more",
+            ),
+        ],
+        with,
+    );
+}
+
+#[test]
 fn a_pool_has_to_be_there_and_to_suit_the_way_of_forwarding() {
     assert_eq!(
         said(&in_packet("192.0.2.1:80/tcp", "nat", "").replace("pool = 'p'", "pool = 'q'")),

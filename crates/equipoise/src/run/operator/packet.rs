@@ -242,6 +242,7 @@ mod tests {
             pool: "p".into(),
             scheduler: equipoise_packet::Scheduler::Maglev,
             key,
+            access: equipoise_packet::Access::default(),
             when_down: OnDown::Move,
             check_tunnel: true,
         }

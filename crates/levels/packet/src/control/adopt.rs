@@ -153,7 +153,7 @@ impl Control {
     }
 
     fn service_of(&mut self, published: PublishedService, now: Instant) -> Option<Service> {
-        let PublishedService { vip, service, backends, ring, next, sequence } = published;
+        let PublishedService { vip, service, backends, access, ring, next, sequence } = published;
         let (salt, ring_seed) = self.seeds.of_vip(&vip);
         let is_between = service.flags & SERVICE_TRANSITION != 0;
         let pick = Pick::from_number(service.pick)?;
@@ -178,6 +178,7 @@ impl Control {
             id: vip,
             forward: Forward::from_number(service.forward)?,
             key: key_of(service.key)?,
+            access,
             pick,
             scheduler: None,
             salt,

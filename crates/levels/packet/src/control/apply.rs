@@ -150,6 +150,7 @@ impl Control {
             }
         }
         (service.forward, service.pick) = (spec.forward, pick);
+        service.access = spec.access.clone();
         service.scheduler = Some(spec.scheduler);
         let (numbers, memories) = (&mut self.numbers, &self.memories);
         let all = service.list(&spec.backends, len_max, quarantine, now, |backend| {
@@ -181,6 +182,7 @@ impl Control {
                 forward: service.forward,
                 key: service.key,
                 scheduler,
+                access: service.access.clone(),
                 backends: service.listed.clone(),
             };
             let held_before = service.slots.held().count();

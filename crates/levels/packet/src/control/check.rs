@@ -7,7 +7,7 @@ use super::Control;
 use super::error::ApplyError;
 use crate::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use crate::directory;
-use crate::limits::Limits;
+use crate::limits::{CHANGES_PER_PREFIX, Limits};
 use crate::snapshot::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
 
 pub(super) fn checked(
@@ -105,6 +105,13 @@ fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result
         if wanted > room { Err(ApplyError::Room { what, wanted, room, option }) } else { Ok(()) }
     };
     room("VIPs", snapshot.vips.len(), limits.services_max, "[flows] vips")?;
+    let changes: usize = snapshot.vips.iter().map(|spec| spec.access.changes().len()).sum();
+    if changes > limits.changes_max as usize {
+        let prefixes = |changes| changes / CHANGES_PER_PREFIX as usize;
+        let room = prefixes((limits.changes_max - limits.services_max) as usize);
+        let (what, wanted) = ("prefixes of `allow` and `deny`", prefixes(changes));
+        return Err(ApplyError::Room { what, wanted, room, option: "[flows] prefixes-max" });
+    }
     let mut backends = 0;
     let mut rings = 0;
     for spec in &snapshot.vips {

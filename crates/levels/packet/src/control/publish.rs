@@ -192,7 +192,12 @@ impl Control {
             ..Default::default()
         };
         let backends = (0..service.slots.len()).map(|slot| self.backend(service, slot as u16));
-        ServiceRecord { vip: service.id, service: record, backends: backends.collect() }
+        ServiceRecord {
+            vip: service.id,
+            service: record,
+            backends: backends.collect(),
+            access: service.access.clone(),
+        }
     }
 
     fn backend(&self, service: &Service, slot: u16) -> Backend {

@@ -9,6 +9,7 @@ use equipoise_core::{Candidate, hash};
 
 use super::status::Phase;
 use crate::abi::{FlowKey, Forward, Pick};
+use crate::access::Access;
 use crate::digest::Digest;
 use crate::ring::{Ring, Seat};
 use crate::scheduler::Scheduler;
@@ -21,6 +22,7 @@ pub(super) struct Service {
     pub(super) id: VipId,
     pub(super) forward: Forward,
     pub(super) key: FlowKey,
+    pub(super) access: Access,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
     pub(super) scheduler: Option<Scheduler>,
@@ -109,6 +111,7 @@ impl Service {
             id,
             forward,
             key,
+            access: Access::default(),
             pick,
             scheduler: None,
             salt,

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 
 use super::bytes::{bytes, get};
-use crate::abi::{Backend, Directory, PROBES_MAX, Range, SLOTS_MAX, Service, Vip, vip_kind};
+use crate::abi::{
+    AccessChange, Backend, Directory, PROBES_MAX, Range, SLOTS_MAX, Service, Vip, vip_kind,
+};
+use crate::access::Access;
 use crate::limits::Limits;
 use crate::ring::Ring;
 use crate::snapshot::{Ports, Protocol, VipId};
@@ -21,6 +24,7 @@ pub(crate) struct PublishedService {
     pub(crate) vip: VipId,
     pub(crate) service: Service,
     pub(crate) backends: Vec<Backend>,
+    pub(crate) access: Access,
     pub(crate) ring: Ring,
     pub(crate) next: Ring,
     pub(crate) sequence: Ring,
@@ -77,6 +81,16 @@ fn service_of(
     let backends = (service.backends_first..end)
         .map(|index| get(bytes, at(limits.backends_offset), index as usize))
         .collect::<Option<Vec<Backend>>>()?;
+    let changes_end = service.changes_first.checked_add(service.changes)?;
+    if changes_end > limits.changes_max {
+        return None;
+    }
+    let change = |index: u32| {
+        let start = at(limits.changes_offset);
+        let change: AccessChange = get(bytes, start, index as usize)?;
+        Some(u128::from(change.high) << 64 | u128::from(change.low))
+    };
+    let changes = (service.changes_first..changes_end).map(change).collect::<Option<Vec<_>>>()?;
     let ring = |index: u32, len: u32| -> Option<Ring> {
         if len == 0 {
             return Some(Ring::default());
@@ -93,6 +107,7 @@ fn service_of(
         sequence: ring(service.sequence, service.sequence_len)?,
         service,
         backends,
+        access: Access::published(changes),
     })
 }
 

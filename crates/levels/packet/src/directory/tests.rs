@@ -38,7 +38,8 @@ fn record(vip: VipId, forward: Forward, backends: &[(&str, u16)]) -> ServiceReco
         ring_len: 3,
         ..Service::default()
     };
-    ServiceRecord { vip, service, backends: backends.iter().map(backend).collect() }
+    let backends = backends.iter().map(backend).collect();
+    ServiceRecord { vip, service, backends, access: Access::new(true, [3, 5]) }
 }
 
 /// The maximum number of stations.

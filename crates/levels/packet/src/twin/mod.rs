@@ -251,6 +251,9 @@ impl Packet<'_> {
         let Some(at) = self.tables.service(index) else {
             return (Decision::of(Verdict::Pass), None);
         };
+        if self.tables.refuses(&at.service, &tuple.source) {
+            return (Decision::drop(Reason::SourceDenied, Some(at)), None);
+        }
         let digest = self.tables.digest(&at.service, tuple, parsed.source_mac);
         let tcp = tuple.protocol == protocol::TCP;
         let error = parsed.icmp.is_some();

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use equipoise_pog::Seed;
 
 use crate::abi::{
-    BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory, FlowKey, MACS, Mac,
-    PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, Vip, vip_kind,
+    AccessChange, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory,
+    FlowKey, MACS, Mac, PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, Vip, vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes};
@@ -152,6 +152,27 @@ impl<'a> Tables<'a> {
         let numbers = [service.number, service.cursor].map(u32::from);
         let inside = numbers.into_iter().all(|number| number < self.limits.services_max);
         inside.then_some(ServiceAt { index, service })
+    }
+
+    /// Whether the lists of the service refuse a source: the answer has changed an odd number of
+    /// times up to its address.
+    pub(super) fn refuses(&self, service: &Service, source: &AddressBytes) -> bool {
+        let source = u128::from_be_bytes(*source);
+        let (mut from, mut to) = (0, service.changes);
+        while from < to {
+            let middle = from.midpoint(to);
+            let Some(index) = service.changes_first.checked_add(middle) else { break };
+            if index >= self.limits.changes_max {
+                break;
+            }
+            let change: AccessChange = self.entry(self.limits.changes_offset, index);
+            if u128::from(change.high) << 64 | u128::from(change.low) <= source {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from % 2 == 1
     }
 
     /// The backend in a slot of the service. `None`: there is no such slot.

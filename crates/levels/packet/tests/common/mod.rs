@@ -28,6 +28,7 @@ pub const CAPACITY: Capacity = Capacity {
     pending: 1 << 15,
     services: 16,
     backends: 64,
+    prefixes: 16,
     rings: 8,
     ring_entries: 251,
     cpus: 64,

@@ -1,11 +1,12 @@
 //! A control side that dies and is started anew over what it left.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use equipoise_packet::Scheduler::{LeastConnection, Maglev, WeightedRandom};
 use equipoise_packet::control::{ControlError, Phase};
-use equipoise_packet::{Capacity, Control, Registry};
+use equipoise_packet::{Capacity, Control, Reason, Registry};
 use equipoise_pog::Seed;
 
 use super::world::*;
@@ -69,6 +70,22 @@ fn flows_stay_when_the_control_side_is_killed_at_any_moment() {
         assert_eq!(world.vip_status(1).phase, Phase::Steady);
         assert_eq!((world.flows(), world.status().moved), (homes.len(), 0), "{scheduler}");
     }
+}
+
+#[test]
+fn lists_of_sources_hold_after_a_restart_before_there_is_a_snapshot() {
+    let kept = Kept::new("access");
+    let mut world = World::with_registry(1, capacity(), settings(), kept.open());
+    world.apply(vec![super::access::refusing(64..128)]);
+    world.settle();
+    restart(&mut world, &kept);
+    assert_eq!(world.send(tcp(1, 64, SYN)), None);
+    // A publication without a snapshot.
+    world.control().next_hops(&HashMap::new());
+    world.run(SECOND);
+    assert_eq!(world.send(tcp(1, 64, SYN)), None);
+    let denied = world.vip_status(1).reasons[Reason::SourceDenied as usize];
+    assert_eq!(denied, 2);
 }
 
 #[test]

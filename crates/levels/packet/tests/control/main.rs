@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod access;
 mod adoption;
 mod changes;
 mod floods;

@@ -11,8 +11,8 @@ use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::packet::Parsed;
 use equipoise_packet::twin::{Surroundings, Twin};
 use equipoise_packet::{
-    BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports, Protocol,
-    Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
+    Access, BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports,
+    Protocol, Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -54,6 +54,7 @@ pub(crate) fn capacity() -> Capacity {
         pending: 32_768,
         services: 8,
         backends: 64,
+        prefixes: 1024,
         rings: 24,
         ring_entries: 4093,
         cpus: 2,
@@ -91,6 +92,7 @@ pub(crate) fn vip(vip: u8, scheduler: Scheduler, backends: &[Backend]) -> VipSpe
         forward: Forward::DirectRouting,
         key: FlowKey::FiveTuple,
         scheduler,
+        access: Access::default(),
         backends: backends.iter().map(|&number| backend(number)).collect(),
     }
 }
