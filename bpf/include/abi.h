@@ -85,7 +85,7 @@ struct eqp_directory {
 	__u32 echo_per_second;     /* echo replies per second and CPU */
 	__u32 too_big_per_second;  /* ICMP too-big errors per second and CPU */
 	__u32 services;            /* number in use */
-	/* Idle timeouts of translated flows, ticks: established TCP, other TCP, UDP. */
+	/* The longest idle timeouts of translated flows of all services, as in eqp_service. */
 	__u16 translated_tcp;
 	__u16 translated_closing;
 	__u16 translated_udp;
@@ -185,7 +185,11 @@ struct eqp_service {
 	__u8 flags;          /* EQP_SERVICE_* */
 	__u32 changes_first; /* of the accepted sources; see access.h */
 	__u32 changes;       /* 0: all sources are accepted */
-	__u64 padding_to_end;
+	/* Idle timeouts of translated flows, ticks: established TCP, other TCP, UDP. */
+	__u16 translated_tcp;
+	__u16 translated_closing;
+	__u16 translated_udp;
+	__u16 padding;
 };
 
 /*

@@ -82,21 +82,21 @@ eqp_inline __u64 translated_age(__u64 word, __u64 tick)
 	return age == EQP_TRANSLATED_TIME_MASK ? 0 : age;
 }
 
-/* Whether the packet's own flow has expired; `word` is the flow's. */
+/* Whether the packet's own flow has expired; `word` is the flow's. Requires job->service. */
 eqp_inline bool translated_is_over(const struct eqp_job *job, __u64 word, __u64 tick)
 {
-	const struct eqp_directory *local = directory(job);
-	__u64 life = (word & EQP_TRANSLATED_STAGE_MASK) == EQP_TRANSLATED_ESTABLISHED ? local->translated_tcp :
-											  local->translated_closing;
+	const struct eqp_service *service = job->service;
+	__u64 life = (word & EQP_TRANSLATED_STAGE_MASK) == EQP_TRANSLATED_ESTABLISHED ? service->translated_tcp :
+											  service->translated_closing;
 
 	if (job->packet.protocol == IPPROTO_UDP)
-		life = local->translated_udp;
+		life = service->translated_udp;
 	return translated_age(word, tick) > life;
 }
 
 /*
  * Whether another flow of the line, with this `word`, has expired. A word does not have its flow's
- * protocol, so the longer timeout applies.
+ * service and protocol, so the longest timeout applies.
  */
 eqp_inline bool translated_may_go(const struct eqp_job *job, __u64 word, __u64 tick)
 {

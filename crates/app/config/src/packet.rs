@@ -8,7 +8,7 @@ use std::sync::Arc;
 use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
-use equipoise_packet::{Access, Ports, Protocol, SOURCE_BUCKETS, Scheduler, VipId};
+use equipoise_packet::{Access, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, Scheduler, VipId};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
@@ -66,6 +66,11 @@ fn vip(values: &Values) -> Option<VipConfig> {
         scheduler: chosen(values, "scheduler", &tables::PACKET_SCHEDULER),
         key: chosen(values, "key", &tables::FLOW_KEY),
         access: Access::new(is_v4, limits::access(values).changes(is_v4)),
+        timeouts: OwnTimeouts {
+            open: values.duration_if_any("tcp-timeout"),
+            closing: values.duration_if_any("closing-timeout"),
+            udp: values.duration_if_any("udp-timeout"),
+        },
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
         check_tunnel: values.flag("check-tunnel"),
     })
@@ -158,6 +163,13 @@ impl Checks<'_, '_> {
         self.ranges(values, vip, before);
         self.interfaces(values, vip);
         self.access(values, vip);
+        let (of_other, other) = match vip.vip.protocol {
+            Protocol::Tcp => (&["udp-timeout"][..], "UDP"),
+            Protocol::Udp => (&["tcp-timeout", "closing-timeout"][..], "TCP"),
+        };
+        for option in of_other.iter().filter(|option| values.given(option)) {
+            self.warning(values, option, format!("has no effect: the VIP is not of {other}"));
+        }
         let Some(pool) = self.pools.get(&vip.pool).copied() else { return };
         if pool.backends.len() > SLOTS_MAX {
             let text = format!(

@@ -302,6 +302,7 @@ fn spec(
         key: vip.key,
         scheduler: vip.scheduler,
         access: vip.access.clone(),
+        timeouts: vip.timeouts,
         backends,
     }
 }

@@ -340,7 +340,10 @@ mirror! {
         flags: u8 = 47,
         changes_first: u32 = 48,
         changes: u32 = 52,
-        padding_to_end: u64 = 56,
+        translated_tcp: u16 = 56,
+        translated_closing: u16 = 58,
+        translated_udp: u16 = 60,
+        padding: u16 = 62,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::access::Access;
 use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
 use crate::scheduler::Scheduler;
-use crate::snapshot::{OnDown, Ports, Protocol, VipId};
+use crate::snapshot::{OnDown, OwnTimeouts, Ports, Protocol, VipId};
 
 /// The whole configuration of the packet level.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +48,8 @@ pub struct VipConfig {
     pub key: FlowKey,
     /// Sources whose packets are accepted.
     pub access: Access,
+    /// Its own times until idle flows are forgotten.
+    pub timeouts: OwnTimeouts,
     /// Treatment of flows of a backend with failing health checks.
     pub when_down: OnDown,
     /// tunnel and gue: whether each health check is followed by a check through the tunnel.

@@ -96,9 +96,9 @@ pub struct Control {
     is_mended: bool,
     /// Whether a backend has no slot.
     is_unseated: bool,
-    /// Until this time every reply from a backend's port is translated, because the tables lack
-    /// earlier flows.
-    replies_all_until: Option<Instant>,
+    /// Since this time, and until every earlier flow has sent a packet or been forgotten, every
+    /// reply from a backend's port is translated, because the tables lack earlier flows.
+    replies_all_since: Option<Instant>,
     /// Flows to be logged again.
     unlogged: Vec<Digest>,
     events: Vec<Event>,

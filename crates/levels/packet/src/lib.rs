@@ -42,8 +42,8 @@ pub use registry::{Evidence, Flow, FlowState, Registry, RegistryError};
 pub use ring::SOURCE_BUCKETS;
 pub use scheduler::Scheduler;
 pub use snapshot::{
-    BackendId, BackendSpec, NextHop, OnDown, Ports, Protocol, Snapshot, Standing, Station, VipId,
-    VipSpec,
+    BackendId, BackendSpec, NextHop, OnDown, OwnTimeouts, Ports, Protocol, Snapshot, Standing,
+    Station, VipId, VipSpec,
 };
 pub use tables::{
     PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,

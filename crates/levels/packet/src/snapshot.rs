@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligibility};
 
@@ -36,9 +37,22 @@ pub struct VipSpec {
     pub scheduler: Scheduler,
     /// Sources whose packets are accepted.
     pub access: Access,
+    /// Its own times until idle flows are forgotten.
+    pub timeouts: OwnTimeouts,
     /// The pool, eligible or not, in the order of the configuration; no two with one address and
     /// port.
     pub backends: Vec<BackendSpec>,
+}
+
+/// Times until idle flows of one VIP are forgotten; `None`: those of all VIPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnTimeouts {
+    /// TCP, open.
+    pub open: Option<Duration>,
+    /// TCP after a FIN.
+    pub closing: Option<Duration>,
+    /// UDP.
+    pub udp: Option<Duration>,
 }
 
 /// A destination MAC address that is accepted on an interface. Frames to others go to the kernel.

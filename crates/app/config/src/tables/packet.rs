@@ -12,6 +12,10 @@ use super::{DAY, NAME, ms, secs};
 /// Longest interface name that the kernel accepts: `IFNAMSIZ` without its final NUL.
 const INTERFACE_BYTES_MAX: usize = 15;
 
+const TCP_TIMEOUT: Kind = Kind::Duration(secs(20), DAY);
+const CLOSING_TIMEOUT: Kind = Kind::Duration(secs(10), DAY);
+const UDP_TIMEOUT: Kind = Kind::Duration(secs(20), DAY);
+
 pub(super) static PACKET: Table = Table {
     title: "[[packet]]",
     help: "A VIP of the packet level: an address whose packets are forwarded by an XDP program, flow by flow. One table for each. Needs root (or CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON) and Linux 6.1.",
@@ -69,6 +73,24 @@ pub(super) static PACKET: Table = Table {
             Kind::Texts(&super::dns::PREFIX),
             "no address",
             "Prefixes of the clients whose packets are dropped.",
+        ),
+        Opt::optional(
+            "tcp-timeout",
+            TCP_TIMEOUT,
+            "that of `[flows]`",
+            "Time without packets after which a TCP flow of this VIP is forgotten.",
+        ),
+        Opt::optional(
+            "closing-timeout",
+            CLOSING_TIMEOUT,
+            "that of `[flows]`",
+            "The same time after a FIN.",
+        ),
+        Opt::optional(
+            "udp-timeout",
+            UDP_TIMEOUT,
+            "that of `[flows]`",
+            "Time without packets after which a UDP flow of this VIP is forgotten.",
         ),
         Opt::default(
             "when-down",
@@ -130,16 +152,11 @@ pub(super) static FLOWS: Table = Table {
         ),
         Opt::default(
             "tcp-timeout",
-            Kind::Duration(secs(20), DAY),
+            TCP_TIMEOUT,
             "\"15m\"",
             "Time without packets after which a TCP flow is forgotten.",
         ),
-        Opt::default(
-            "closing-timeout",
-            Kind::Duration(secs(10), DAY),
-            "\"2m\"",
-            "The same time after a FIN.",
-        ),
+        Opt::default("closing-timeout", CLOSING_TIMEOUT, "\"2m\"", "The same time after a FIN."),
         Opt::default(
             "reset-timeout",
             Kind::Duration(secs(1), DAY),
@@ -148,7 +165,7 @@ pub(super) static FLOWS: Table = Table {
         ),
         Opt::default(
             "udp-timeout",
-            Kind::Duration(secs(20), DAY),
+            UDP_TIMEOUT,
             "\"5m\"",
             "Time without packets after which a UDP flow is forgotten.",
         ),

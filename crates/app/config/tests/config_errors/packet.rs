@@ -99,6 +99,29 @@ fn wrong_values_say_what_is_accepted() {
 }
 
 #[test]
+fn times_of_a_vip_are_of_its_protocol_and_within_their_bounds() {
+    let with = |times: &str| in_packet("192.0.2.1:80/tcp", "nat", times);
+    assert_eq!(said(&with("tcp-timeout = '1h'\nclosing-timeout = '10s'")), "");
+    assert_said(
+        &[
+            (
+                "tcp-timeout = '5s'",
+                "f:7:15: packet[192.0.2.1:80/tcp].tcp-timeout: '5s' is too short; accepted: a number and a unit (ms, s, m, h, d), 20s to 1d",
+            ),
+            (
+                "udp-timeout = '1m'",
+                "f:7:15: warning: packet[192.0.2.1:80/tcp].udp-timeout: has no effect: the VIP is not of UDP",
+            ),
+        ],
+        with,
+    );
+    assert_eq!(
+        said(&in_packet("192.0.2.1:80/udp", "nat", "udp-timeout = '1m'\nclosing-timeout = '1m'")),
+        "f:8:19: warning: packet[192.0.2.1:80/udp].closing-timeout: has no effect: the VIP is not of TCP"
+    );
+}
+
+#[test]
 fn lists_of_sources_are_of_the_vips_family_and_fit() {
     let with = |lists: &str| in_packet("192.0.2.1:80/tcp", "nat", lists);
     assert_eq!(said(&with("allow = '10.0.0.0/8'\ndeny = ['10.1.0.0/16', '10.2.0.0/16']")), "");

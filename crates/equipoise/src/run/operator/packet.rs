@@ -243,6 +243,7 @@ mod tests {
             scheduler: equipoise_packet::Scheduler::Maglev,
             key,
             access: equipoise_packet::Access::default(),
+            timeouts: equipoise_packet::OwnTimeouts::default(),
             when_down: OnDown::Move,
             check_tunnel: true,
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equipoise_core::Generation;
 use equipoise_pog::KeyHash;
@@ -18,7 +18,7 @@ use super::service::{Change, Rings, Service};
 use super::{Clocks, Control, ControlError, Seeds, Settings, Totals};
 use crate::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, Forward, Pick, SERVICE_PENDING,
-    SERVICE_TRANSITION,
+    SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
 };
 use crate::directory::{Published, PublishedService, address_of};
 use crate::ledger::{Ledger, key_of};
@@ -26,7 +26,7 @@ use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::registry::{Flow, Registry, Verdict};
 use crate::slots::{Holder, Slots};
-use crate::snapshot::{BackendId, Standing, VipId};
+use crate::snapshot::{BackendId, OwnTimeouts, Standing, VipId};
 
 impl Seeds {
     /// Returns the salt of a VIP's flow digests and the seed of its rings.
@@ -93,7 +93,7 @@ impl Control {
             slots_grew: false,
             is_mended: false,
             is_unseated: false,
-            replies_all_until: None,
+            replies_all_since: None,
             unlogged: Vec::new(),
             events: Vec::new(),
             recorded: Vec::new(),
@@ -111,7 +111,7 @@ impl Control {
         control.begun.left_out = control.flows.registry.left_out();
         let is_unknown = control.begun.is_anew && control.begun.flows > 0;
         if is_unknown || translates_all {
-            control.replies_all_until = Some(now + control.settings.timeouts.longest());
+            control.replies_all_since = Some(now);
         }
         Ok(control)
     }
@@ -179,6 +179,7 @@ impl Control {
             forward: Forward::from_number(service.forward)?,
             key: key_of(service.key)?,
             access,
+            timeouts: timeouts_of(&service),
             pick,
             scheduler: None,
             salt,
@@ -215,6 +216,16 @@ impl Control {
         self.pins = PinSet::build(&self.flows, most, seed).map_err(ControlError::Pins)?;
         self.pins.suspects = suspects;
         Ok(())
+    }
+}
+
+/// Returns the published times, rounded up to ticks.
+fn timeouts_of(service: &crate::abi::Service) -> OwnTimeouts {
+    let time = |ticks: u16| Some(Duration::from_nanos(u64::from(ticks) << TRANSLATED_TICK_SHIFT));
+    OwnTimeouts {
+        open: time(service.translated_tcp),
+        closing: time(service.translated_closing),
+        udp: time(service.translated_udp),
     }
 }
 

@@ -150,7 +150,7 @@ impl Control {
             }
         }
         (service.forward, service.pick) = (spec.forward, pick);
-        service.access = spec.access.clone();
+        (service.access, service.timeouts) = (spec.access.clone(), spec.timeouts);
         service.scheduler = Some(spec.scheduler);
         let (numbers, memories) = (&mut self.numbers, &self.memories);
         let all = service.list(&spec.backends, len_max, quarantine, now, |backend| {
@@ -183,6 +183,7 @@ impl Control {
                 key: service.key,
                 scheduler,
                 access: service.access.clone(),
+                timeouts: service.timeouts,
                 backends: service.listed.clone(),
             };
             let held_before = service.slots.held().count();

@@ -178,11 +178,16 @@ impl Control {
             return;
         }
         self.clocks.expired_at = now;
-        let limits = self.limits_of_idleness();
+        let limits: Vec<_> = self
+            .services
+            .iter()
+            .map(|it| it.as_ref().map(|it| self.limits_of_idleness(it)).unwrap_or_default())
+            .collect();
         let (seen, services, forgotten) = (self.interval, &self.services, &mut self.pins.forgotten);
         let mut expired = 0;
         self.sweep_at = self.flows.sweep(self.sweep_at, share + 1, |flow| {
             let service = services.get(usize::from(flow.service)).and_then(Option::as_ref);
+            let limits = limits.get(usize::from(flow.service)).copied().unwrap_or_default();
             let is_udp = service.is_some_and(|it| it.id.protocol == Protocol::Udp);
             let most = match flow.state {
                 FlowState::Open if is_udp => limits[1],
@@ -205,10 +210,10 @@ impl Control {
         tick.expired += expired;
     }
 
-    /// Returns the maximum idle intervals of open, UDP, closing and reset flows.
-    fn limits_of_idleness(&self) -> [u32; 4] {
+    /// Returns the maximum idle intervals of a service's open, UDP, closing and reset flows.
+    fn limits_of_idleness(&self, service: &Service) -> [u32; 4] {
         let interval = self.settings.interval.as_micros().max(1);
-        let timeouts = self.settings.timeouts;
+        let timeouts = self.timeouts_of(service);
         [timeouts.open, timeouts.udp, timeouts.closing, timeouts.reset]
             .map(|timeout| timeout.as_micros().div_ceil(interval).min(1 << 27) as u32)
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::openings::Openings;
 use super::pins::Changed;
 use super::service::{Change, Service};
-use super::{Control, Tick};
+use super::{Control, Tick, Timeouts};
 use crate::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REPLIES_ALL, Directory,
     Pick, SERVICE_PENDING, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
@@ -134,15 +134,20 @@ impl Control {
     /// Restricts translation to replies of flows that clients of VIPs opened, after every earlier
     /// flow has sent a packet or been forgotten.
     pub(super) fn end_replies_all(&mut self, now: Instant) {
-        if self.replies_all_until.is_some_and(|until| now >= until) {
-            self.replies_all_until = None;
+        let longest = self.services.iter().flatten().map(|it| self.timeouts_of(it).longest()).max();
+        let longest = longest.unwrap_or_default().max(self.settings.timeouts.longest());
+        if self.replies_all_since.is_some_and(|since| now >= since + longest) {
+            self.replies_all_since = None;
             self.is_dirty = true;
         }
     }
 
     fn head(&self) -> Directory {
         let settings = &self.settings;
-        let timeouts = &settings.timeouts;
+        let longest = |of: fn(&Timeouts) -> Duration| {
+            let all = self.services.iter().flatten().map(|it| of(&self.timeouts_of(it)));
+            ticks(all.max().unwrap_or_default())
+        };
         let (source4, mask4) = settings.tunnel_source4;
         Directory {
             digest_k0: self.seeds.digest.k0,
@@ -154,12 +159,17 @@ impl Control {
             gue_port: settings.gue_port.to_be_bytes(),
             echo_per_second: settings.echo_per_second,
             too_big_per_second: settings.too_big_per_second,
-            flags: if self.replies_all_until.is_some() { DIRECTORY_REPLIES_ALL } else { 0 },
-            translated_tcp: ticks(timeouts.open),
-            translated_closing: ticks(timeouts.closing),
-            translated_udp: ticks(timeouts.udp),
+            flags: if self.replies_all_since.is_some() { DIRECTORY_REPLIES_ALL } else { 0 },
+            translated_tcp: longest(|it| it.open),
+            translated_closing: longest(|it| it.closing),
+            translated_udp: longest(|it| it.udp),
             ..Directory::default()
         }
+    }
+
+    /// Returns the times until idle flows of a service are forgotten.
+    pub(super) fn timeouts_of(&self, service: &Service) -> Timeouts {
+        self.settings.timeouts.with(&service.timeouts)
     }
 
     fn record(&self, number: u16, service: &Service) -> ServiceRecord {
@@ -175,6 +185,7 @@ impl Control {
             Change::None if service.pick != Pick::Ring => SERVICE_PENDING,
             Change::None => 0,
         };
+        let timeouts = self.timeouts_of(service);
         let record = crate::abi::Service {
             salt: service.salt,
             ring,
@@ -189,6 +200,9 @@ impl Control {
             key: service.key as u8,
             pick: service.pick as u8,
             flags,
+            translated_tcp: ticks(timeouts.open),
+            translated_closing: ticks(timeouts.closing),
+            translated_udp: ticks(timeouts.udp),
             ..Default::default()
         };
         let backends = (0..service.slots.len()).map(|slot| self.backend(service, slot as u16));

@@ -14,7 +14,7 @@ use crate::digest::Digest;
 use crate::ring::{Ring, Seat};
 use crate::scheduler::Scheduler;
 use crate::slots::{Holder, Slots};
-use crate::snapshot::{BackendId, BackendSpec, Protocol, Standing, VipId, VipSpec};
+use crate::snapshot::{BackendId, BackendSpec, OwnTimeouts, Protocol, Standing, VipId, VipSpec};
 
 /// A VIP and its pool.
 #[derive(Clone, Debug)]
@@ -23,6 +23,7 @@ pub(super) struct Service {
     pub(super) forward: Forward,
     pub(super) key: FlowKey,
     pub(super) access: Access,
+    pub(super) timeouts: OwnTimeouts,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
     pub(super) scheduler: Option<Scheduler>,
@@ -112,6 +113,7 @@ impl Service {
             forward,
             key,
             access: Access::default(),
+            timeouts: OwnTimeouts::default(),
             pick,
             scheduler: None,
             salt,

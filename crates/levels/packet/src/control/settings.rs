@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use equipoise_pog::Seed;
 
+use crate::snapshot::OwnTimeouts;
+
 /// Times, seeds, and values of the directory. Times are those of LVS where it has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -54,6 +56,16 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
+    /// Returns the times of a VIP.
+    pub(super) fn with(&self, own: &OwnTimeouts) -> Timeouts {
+        Timeouts {
+            open: own.open.unwrap_or(self.open),
+            closing: own.closing.unwrap_or(self.closing),
+            reset: self.reset,
+            udp: own.udp.unwrap_or(self.udp),
+        }
+    }
+
     /// Returns the time after which any flow has sent a packet or is forgotten.
     pub(super) fn longest(&self) -> Duration {
         self.open.max(self.closing).max(self.reset).max(self.udp)

@@ -21,7 +21,7 @@ pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
 use translated::Translated;
 
-use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse};
+use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, Service};
 use crate::digest::Digest;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -283,15 +283,15 @@ impl Packet<'_> {
         let decision = self.forward(at, digest, slot, how);
         if at.service.forward == Forward::Nat as u8 && !error && is_forwarded(&decision) {
             let known = self.tables.tuple_digest(&at.service, tuple);
-            if !self.translated(tuple.protocol).put(known, slot) {
+            if !self.translated(&at.service, tuple.protocol).put(known, slot) {
                 state.count(Some(number), Reason::RepliesFull);
             }
         }
         (decision, first)
     }
 
-    fn translated(&self, of: u8) -> Translated<'_> {
-        Translated::new(self.state, self.tables, self.parsed, of, self.around.now_ns)
+    fn translated(&self, service: &Service, of: u8) -> Translated<'_> {
+        Translated::new(self.state, self.tables, self.parsed, (service, of), self.around.now_ns)
     }
 
     /// Whether a client opened the flow of the reply `from` by the VIP, and to this backend.
@@ -309,7 +309,7 @@ impl Packet<'_> {
         };
         let digest = self.tables.tuple_digest(&at.service, &asked);
         let slot = u32::from(reverse.backend).wrapping_sub(at.service.backends_first) as u16;
-        self.translated(from.protocol).find(digest, slot)
+        self.translated(&at.service, from.protocol).find(digest, slot)
     }
 
     fn forward(&self, at: ServiceAt, digest: Digest, slot: u16, how: How) -> Decision {

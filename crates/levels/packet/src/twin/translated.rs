@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::state::State;
 use super::tables::Tables;
-use crate::abi::{SLOTS_MAX, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS};
+use crate::abi::{SLOTS_MAX, Service, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS};
 use crate::digest::Digest;
 use crate::packet::{Parsed, protocol};
 
@@ -31,7 +31,7 @@ struct Lives {
 pub(super) struct Translated<'a> {
     words: &'a [AtomicU64],
     lives: Lives,
-    /// Of any protocol: a word does not have that of its flow.
+    /// Of any service and protocol: a word does not have those of its flow.
     longest: Lives,
     tick: u64,
     /// The packet ends its flow.
@@ -43,21 +43,23 @@ pub(super) struct Translated<'a> {
 }
 
 impl<'a> Translated<'a> {
-    /// `of` is the protocol of the flow, which the packet may be an error about.
+    /// `of` is the protocol of the service's flow, which the packet may be an error about.
     pub(super) fn new(
         state: &State<'a>,
         tables: &Tables<'_>,
         parsed: &Parsed,
-        of: u8,
+        (service, of): (&Service, u8),
         now_ns: u64,
     ) -> Translated<'a> {
-        let head = &tables.directory;
-        let [tcp, closing, udp] =
-            [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
+        let own = [service.translated_tcp, service.translated_closing, service.translated_udp];
+        let [tcp, closing, udp] = own.map(u64::from);
         let lives = match of {
             protocol::UDP => Lives { established: udp, other: udp },
             _ => Lives { established: tcp, other: closing },
         };
+        let head = &tables.directory;
+        let [tcp, closing, udp] =
+            [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
         let longest = Lives { established: tcp.max(udp), other: closing.max(udp) };
         Translated {
             words: state.memory().state.translated(),

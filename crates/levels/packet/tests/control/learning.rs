@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use equipoise_packet::Capacity;
 use equipoise_packet::Scheduler::Maglev;
 use equipoise_packet::control::Phase;
+use equipoise_packet::{Capacity, OwnTimeouts, Protocol, VipSpec};
 
 use super::world::*;
 
@@ -68,6 +68,41 @@ fn flows_are_forgotten_in_the_time_of_their_state() {
         assert_eq!(world.flows(), flows, "after {after} s");
     }
     assert_eq!(world.done.expired, 4);
+}
+
+#[test]
+fn a_vip_has_times_of_its_own() {
+    let seconds = |number| Some(Duration::from_secs(number));
+    let mut world = World::new(1, capacity(), settings());
+    let short = OwnTimeouts { open: seconds(60), closing: seconds(20), udp: seconds(30) };
+    let with = |spec: VipSpec| VipSpec { timeouts: short, ..spec };
+    let datagrams = |number| VipSpec { protocol: Protocol::Udp, ..vip(number, Maglev, &[1]) };
+    world.apply(vec![
+        with(vip(1, Maglev, &[1])),
+        vip(2, Maglev, &[1]),
+        with(datagrams(3)),
+        datagrams(4),
+    ]);
+    world.settle();
+    for number in [1, 2] {
+        world.open_all(number, 0..100);
+        for client in 0..50 {
+            world.send(tcp(number, client, FIN));
+        }
+    }
+    for number in [3, 4] {
+        for client in 0..100 {
+            world.send(udp(number, client));
+        }
+    }
+    let mut flows = |after| {
+        world.run(Duration::from_secs(after));
+        [1, 2, 3, 4].map(|number| world.vip_status(number).flows)
+    };
+    assert_eq!(flows(15), [100; 4]);
+    assert_eq!(flows(35), [50, 100, 0, 100], "closing ones, and those of UDP");
+    assert_eq!(flows(40), [0, 100, 0, 100]);
+    assert_eq!(flows(60), [0, 50, 0, 100], "by the times of all VIPs");
 }
 
 #[test]

@@ -11,8 +11,8 @@ use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::packet::Parsed;
 use equipoise_packet::twin::{Surroundings, Twin};
 use equipoise_packet::{
-    Access, BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, Ports,
-    Protocol, Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
+    Access, BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, OwnTimeouts,
+    Ports, Protocol, Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -93,6 +93,7 @@ pub(crate) fn vip(vip: u8, scheduler: Scheduler, backends: &[Backend]) -> VipSpe
         key: FlowKey::FiveTuple,
         scheduler,
         access: Access::default(),
+        timeouts: OwnTimeouts::default(),
         backends: backends.iter().map(|&number| backend(number)).collect(),
     }
 }
