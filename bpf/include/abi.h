@@ -189,7 +189,8 @@ struct eqp_service {
 	__u16 translated_tcp;
 	__u16 translated_closing;
 	__u16 translated_udp;
-	__u16 padding;
+	__u8 key_bits;       /* EQP_SOURCE_PREFIX: length of the prefix */
+	__u8 padding;
 };
 
 /*
@@ -202,7 +203,7 @@ struct eqp_access_change {
 };
 
 enum eqp_forward { EQP_NAT = 1, EQP_TUNNEL = 2, EQP_GUE = 3, EQP_DIRECT = 4 };
-enum eqp_key { EQP_FIVE_TUPLE = 0, EQP_SOURCE_ADDRESS = 1, EQP_SOURCE_MAC = 2 };
+enum eqp_key { EQP_FIVE_TUPLE = 0, EQP_SOURCE_ADDRESS = 1, EQP_SOURCE_MAC = 2, EQP_SOURCE_PREFIX = 3 };
 enum eqp_pick {
 	EQP_PICK_RING = 0,      /* by the ring: maglev, weighted-random */
 	EQP_PICK_SEQUENCE = 1,  /* round-robin, weighted-round-robin: turns */

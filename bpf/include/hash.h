@@ -75,18 +75,30 @@ eqp_cold __u64 tuple_digest(const struct eqp_job *job, const __u64 *source, cons
 	return sip_end(&sip, ports | (__u64)packet->protocol << 32, 37);
 }
 
+/* Returns the mask of the first `bits` (0 to 64) of a word in network order. */
+eqp_inline __u64 prefix_mask(__u32 bits)
+{
+	return bits ? __builtin_bswap64(~0ull << ((64 - bits) & 63)) : 0;
+}
+
 eqp_cold __u64 digest_of_source(const struct eqp_context *ctx, const struct eqp_job *job)
 {
 	const struct eqp_packet *packet = &job->packet;
 	unsigned char *ethernet = packet_at(ctx, 0, ETH_HLEN);
+	__u64 source[2] = { packet->source64[0], packet->source64[1] };
 	struct eqp_sip sip = sip_begin(job);
+	__u32 bits = job->service->key_bits;
 
 	if (job->service->key == EQP_SOURCE_MAC)
 		return ethernet ? sip_end(&sip, *(__u64 *)(ethernet + 6) << 16 >> 16, 6) : 0;
+	if (job->service->key == EQP_SOURCE_PREFIX) {
+		source[0] &= prefix_mask(bits < 64 ? bits : 64);
+		source[1] &= prefix_mask(bits > 64 ? bits - 64 : 0);
+	}
 	if (packet->family == 4)
-		return sip_end(&sip, packet->source[0], 4);
-	sip_word(&sip, packet->source64[0]);
-	sip_word(&sip, packet->source64[1]);
+		return sip_end(&sip, (__u32)source[0], 4);
+	sip_word(&sip, source[0]);
+	sip_word(&sip, source[1]);
 	return sip_end(&sip, 0, 16);
 }
 

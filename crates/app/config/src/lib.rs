@@ -348,7 +348,11 @@ pub fn cyclone(text: &str) -> Result<String, String> {
 
 /// The word for a kind of flow key in `[[packet]] key`.
 pub fn key_word(key: FlowKey) -> &'static str {
-    tables::FLOW_KEY.word(key)
+    let any_length = match key {
+        FlowKey::SourcePrefix(_) => FlowKey::SourcePrefix(0),
+        key => key,
+    };
+    tables::FLOW_KEY.word(any_length)
 }
 
 impl Default for Config {

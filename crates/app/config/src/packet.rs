@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use equipoise_packet::abi::{Forward, RANGES_MAX, SLOTS_MAX};
+use equipoise_core::SourcePrefix;
+use equipoise_packet::abi::{FlowKey, Forward, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
 use equipoise_packet::{Access, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, Scheduler, VipId};
@@ -64,7 +65,7 @@ fn vip(values: &Values) -> Option<VipConfig> {
         forward: values.choice("forward", &tables::FORWARD)?,
         pool: values.text("pool")?.into(),
         scheduler: chosen(values, "scheduler", &tables::PACKET_SCHEDULER),
-        key: chosen(values, "key", &tables::FLOW_KEY),
+        key: key(values, is_v4),
         access: Access::new(is_v4, limits::access(values).changes(is_v4)),
         timeouts: OwnTimeouts {
             open: values.duration_if_any("tcp-timeout"),
@@ -74,6 +75,17 @@ fn vip(values: &Values) -> Option<VipConfig> {
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
         check_tunnel: values.flag("check-tunnel"),
     })
+}
+
+fn key(values: &Values, is_v4: bool) -> FlowKey {
+    match chosen(values, "key", &tables::FLOW_KEY) {
+        FlowKey::SourcePrefix(_) => {
+            let bits = values.number("key-prefix").and_then(|bits| u8::try_from(bits).ok());
+            let default = if is_v4 { SourcePrefix::BITS4 } else { SourcePrefix::BITS6 };
+            FlowKey::SourcePrefix(bits.unwrap_or(default))
+        }
+        key => key,
+    }
 }
 
 fn macs(values: &Values) -> Vec<MacAddress> {
@@ -163,6 +175,7 @@ impl Checks<'_, '_> {
         self.ranges(values, vip, before);
         self.interfaces(values, vip);
         self.access(values, vip);
+        self.key_prefix(values, vip);
         let (of_other, other) = match vip.vip.protocol {
             Protocol::Tcp => (&["udp-timeout"][..], "UDP"),
             Protocol::Udp => (&["tcp-timeout", "closing-timeout"][..], "TCP"),
@@ -201,6 +214,21 @@ impl Checks<'_, '_> {
                 "{RANGES_MAX} port ranges of this address and protocol exist already; accepted: no more"
             );
             self.error(values, "vip", text);
+        }
+    }
+
+    fn key_prefix(&mut self, values: &Values, vip: &VipConfig) {
+        match vip.key {
+            FlowKey::SourcePrefix(bits) if vip.vip.address.is_ipv4() && bits > 32 => {
+                let text = format!("{bits}, and the VIP is IPv4; accepted: 1 to 32");
+                self.error(values, "key-prefix", text);
+            }
+            FlowKey::SourcePrefix(_) => {}
+            _ if values.given("key-prefix") => {
+                let text = "has no effect without key = \"source-prefix\"".into();
+                self.warning(values, "key-prefix", text);
+            }
+            _ => {}
         }
     }
 

@@ -115,15 +115,47 @@ impl Forward {
 
 /// Fields that identify a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum FlowKey {
     /// Addresses, ports, protocol.
     #[default]
-    FiveTuple = 0,
+    FiveTuple,
     /// The client's address.
-    SourceAddress = 1,
+    SourceAddress,
     /// The sender's MAC address.
-    SourceMac = 2,
+    SourceMac,
+    /// This number of first bits of the client's address.
+    SourcePrefix(u8),
+}
+
+impl FlowKey {
+    /// `eqp_service.key`
+    pub const fn number(self) -> u8 {
+        match self {
+            FlowKey::FiveTuple => 0,
+            FlowKey::SourceAddress => 1,
+            FlowKey::SourceMac => 2,
+            FlowKey::SourcePrefix(_) => 3,
+        }
+    }
+
+    /// `eqp_service.key_bits`
+    pub const fn bits(self) -> u8 {
+        match self {
+            FlowKey::SourcePrefix(bits) => bits,
+            _ => 0,
+        }
+    }
+
+    /// The key with these two fields.
+    pub fn from_numbers(number: u8, bits: u8) -> Option<FlowKey> {
+        Some(match number {
+            0 => FlowKey::FiveTuple,
+            1 => FlowKey::SourceAddress,
+            2 => FlowKey::SourceMac,
+            3 => FlowKey::SourcePrefix(bits),
+            _ => return None,
+        })
+    }
 }
 
 /// Method to pick the backend of a new flow.
@@ -343,12 +375,13 @@ mirror! {
         translated_tcp: u16 = 56,
         translated_closing: u16 = 58,
         translated_udp: u16 = 60,
-        padding: u16 = 62,
+        key_bits: u8 = 62,
+        padding: u8 = 63,
     }
 }
 
 mirror! {
-    /// `struct eqp_change`
+    /// `struct eqp_access_change`
     AccessChange, 16 {
         high: u64 = 0,
         low: u64 = 8,

@@ -42,6 +42,12 @@ pub enum KeyBytes {
     Mac([u8; 6]),
 }
 
+/// The first address of a prefix, as in packets.
+pub(crate) fn first_of_prefix(address: &[u8; 16], bits: u8) -> [u8; 16] {
+    let after = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+    (u128::from_be_bytes(*address) & !after).to_be_bytes()
+}
+
 impl KeyBytes {
     /// Returns the digest with a service's seed: the fleet's seed, its first word xored with the
     /// service's salt.

@@ -81,7 +81,7 @@ impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = format!("{HEAD}\nfleet {:016x}\n", self.fleet);
         for Seats { number, vip, key, slots } in &self.services {
-            writeln!(text, "vip {number} {} {vip}", *key as u8)?;
+            writeln!(text, "vip {number} {} {vip}", number_of(*key))?;
             for (slot, backend) in slots {
                 writeln!(text, "slot {slot} {}", Backend(backend))?;
             }
@@ -108,6 +108,7 @@ impl fmt::Display for FlowText<'_> {
         match self.0 {
             FlowId::FiveTuple(from, to) => write!(f, "tuple {from} {to}"),
             FlowId::SourceAddress(address) => write!(f, "source {address}"),
+            FlowId::SourcePrefix(address, bits) => write!(f, "prefix {address} {bits}"),
             FlowId::SourceMac(mac) => {
                 let bits = mac.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
                 write!(f, "mac {bits:012x}")
@@ -160,11 +161,14 @@ impl Ledger {
     }
 }
 
-/// The key of a number.
-pub(crate) fn key_of(number: u8) -> Option<FlowKey> {
-    [FlowKey::FiveTuple, FlowKey::SourceAddress, FlowKey::SourceMac]
-        .into_iter()
-        .find(|key| *key as u8 == number)
+/// A flow key as one number: the length of a prefix is above the key's number.
+fn number_of(key: FlowKey) -> u16 {
+    u16::from_le_bytes([key.number(), key.bits()])
+}
+
+fn key_of(number: u16) -> Option<FlowKey> {
+    let [number, bits] = number.to_le_bytes();
+    FlowKey::from_numbers(number, bits)
 }
 
 fn hex(word: &str) -> Option<u64> {
@@ -181,6 +185,7 @@ fn flow<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FlowId> {
     Some(match words.next()? {
         "tuple" => FlowId::FiveTuple(words.next()?.parse().ok()?, words.next()?.parse().ok()?),
         "source" => FlowId::SourceAddress(words.next()?.parse().ok()?),
+        "prefix" => FlowId::prefix(words.next()?.parse().ok()?, words.next()?.parse().ok()?),
         "mac" => {
             let [0, 0, mac @ ..] = hex(words.next()?)?.to_be_bytes() else { return None };
             FlowId::SourceMac(mac)
@@ -216,6 +221,7 @@ mod tests {
                     &[(0, backend(1, Some(8080))), (4094, six)],
                 ),
                 seats(3, "[2001:db8::1]:8000-8099/udp", FlowKey::SourceAddress, &[]),
+                seats(5, "192.0.2.1:80/udp", FlowKey::SourcePrefix(128), &[]),
                 seats(4, "192.0.2.1:*/udp", FlowKey::SourceMac, &[(1, backend(2, None))]),
             ],
             pins: vec![
@@ -230,6 +236,7 @@ mod tests {
                     FlowId::SourceAddress([1, 2, 3, 4].into()),
                     backend(2, None),
                 ),
+                pin("192.0.2.1:80/udp", FlowId::prefix([1, 2, 3, 4].into(), 24), backend(2, None)),
                 pin("192.0.2.1:*/udp", FlowId::SourceMac([0, 1, 2, 3, 4, 0xff]), backend(2, None)),
             ],
         }

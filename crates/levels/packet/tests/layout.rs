@@ -103,9 +103,10 @@ fn every_enumeration_has_the_numbers_of_its_mirror() {
     ];
     assert_eq!(numbers(&btf, "eqp_forward", "EQP_"), of(&forward));
     let key = [
-        ("five_tuple", FlowKey::FiveTuple as i64),
-        ("source_address", FlowKey::SourceAddress as i64),
-        ("source_mac", FlowKey::SourceMac as i64),
+        ("five_tuple", FlowKey::FiveTuple.number().into()),
+        ("source_address", FlowKey::SourceAddress.number().into()),
+        ("source_mac", FlowKey::SourceMac.number().into()),
+        ("source_prefix", FlowKey::SourcePrefix(24).number().into()),
     ];
     assert_eq!(numbers(&btf, "eqp_key", "EQP_"), of(&key));
     let pick = [

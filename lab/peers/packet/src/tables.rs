@@ -199,7 +199,7 @@ fn service(vip: u32, ring_len: usize, plan: &Plan) -> Service {
         ring_next_len: ring_len as u32,
         number: vip as u16,
         forward: plan.forward as u8,
-        key: FlowKey::FiveTuple as u8,
+        key: FlowKey::FiveTuple.number(),
         pick: Pick::Ring as u8,
         ..Service::default()
     }

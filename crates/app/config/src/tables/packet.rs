@@ -62,6 +62,12 @@ pub(super) static PACKET: Table = Table {
             "Key that identifies a flow.",
         ),
         Opt::optional(
+            "key-prefix",
+            Kind::Count(1, 128),
+            "24, or 56 for IPv6",
+            "With key = \"source-prefix\": bits of the client's address that identify a flow.",
+        ),
+        Opt::optional(
             "allow",
             Kind::Texts(&super::dns::PREFIX),
             "every address that `deny` does not list",
@@ -247,6 +253,11 @@ pub(crate) static FLOW_KEY: Choices<FlowKey> = Choices(&[
         "source-address",
         FlowKey::SourceAddress,
         "the client's address: all its connections have one backend",
+    ),
+    (
+        "source-prefix",
+        FlowKey::SourcePrefix(0),
+        "the first bits of the client's address: neighbours have one backend",
     ),
     ("source-mac", FlowKey::SourceMac, "the sender's MAC address: a device on the same link"),
 ]);

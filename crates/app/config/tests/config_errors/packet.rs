@@ -58,7 +58,7 @@ fn wrong_values_say_what_is_accepted() {
             ),
             (
                 "key = 'source'",
-                "f:7:7: packet[192.0.2.1:80/tcp].key: 'source' is none of them (did you mean \"source-address\"?); accepted: \"five-tuple\", \"source-address\" or \"source-mac\"",
+                "f:7:7: packet[192.0.2.1:80/tcp].key: 'source' is none of them (did you mean \"source-address\"?); accepted: \"five-tuple\", \"source-address\", \"source-prefix\" or \"source-mac\"",
             ),
             (
                 "when-down = true",
@@ -118,6 +118,29 @@ fn times_of_a_vip_are_of_its_protocol_and_within_their_bounds() {
     assert_eq!(
         said(&in_packet("192.0.2.1:80/udp", "nat", "udp-timeout = '1m'\nclosing-timeout = '1m'")),
         "f:8:19: warning: packet[192.0.2.1:80/udp].closing-timeout: has no effect: the VIP is not of TCP"
+    );
+}
+
+#[test]
+fn a_prefix_as_key_fits_the_family() {
+    let with = |key: &str| in_packet("192.0.2.1:80/tcp", "nat", key);
+    for key in ["key = 'source-prefix'", "key = 'source-prefix'\nkey-prefix = 32"] {
+        assert_eq!(said(&with(key)), "", "{key}");
+    }
+    let six = "key = 'source-prefix'\nkey-prefix = 56";
+    assert_eq!(said(&in_packet("[2001:db8::1]:80/tcp", "tunnel", six)), "");
+    assert_said(
+        &[
+            (
+                "key = 'source-prefix'\nkey-prefix = 56",
+                "f:8:14: packet[192.0.2.1:80/tcp].key-prefix: 56, and the VIP is IPv4; accepted: 1 to 32",
+            ),
+            (
+                "key-prefix = 24",
+                "f:7:14: warning: packet[192.0.2.1:80/tcp].key-prefix: has no effect without key = \"source-prefix\"",
+            ),
+        ],
+        with,
     );
 }
 

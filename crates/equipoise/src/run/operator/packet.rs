@@ -185,6 +185,16 @@ fn flow_of(text: &str, vip: &VipConfig) -> Result<FlowId, OperateError> {
             address.map(FlowId::SourceAddress).map_err(|_| wrong("IP, such as 198.51.100.7"))
         }
         (FlowKey::SourceMac, _) => mac_of(text).map(FlowId::SourceMac),
+        (FlowKey::SourcePrefix(bits), _) => {
+            let address = match text.split_once('/') {
+                Some((address, length)) if length.parse() == Ok(bits) => address,
+                None => text,
+                Some(_) => "",
+            };
+            let accepted = format!("IP or IP/{bits}");
+            let address = address.parse().map_err(|_| wrong(&accepted))?;
+            Ok(FlowId::prefix(address, bits))
+        }
         (FlowKey::FiveTuple, Ports::One(port)) => {
             let client = text.parse().map_err(|_| wrong("IP:PORT, such as 198.51.100.7:40000"))?;
             Ok(FlowId::FiveTuple(client, SocketAddr::new(vip.vip.address, port)))
@@ -212,6 +222,7 @@ fn flow_text(pin: &RegisteredPin) -> String {
             _ => format!("{client}/{}", to.port()),
         },
         FlowId::SourceAddress(address) => address.to_string(),
+        FlowId::SourcePrefix(address, bits) => format!("{address}/{bits}"),
         FlowId::SourceMac(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
     }
 }
@@ -256,6 +267,7 @@ mod tests {
             ("192.0.2.1:*/tcp", FlowKey::FiveTuple, "198.51.100.7:40000/8080"),
             ("[2001:db8::1]:80/tcp", FlowKey::FiveTuple, "[2001:db8::7]:40000"),
             ("192.0.2.1:80/tcp", FlowKey::SourceAddress, "198.51.100.7"),
+            ("192.0.2.1:80/tcp", FlowKey::SourcePrefix(24), "198.51.100.0/24"),
             ("192.0.2.1:80/tcp", FlowKey::SourceMac, "02:00:00:00:00:0a"),
         ] {
             let vip = vip(to, key);
@@ -277,6 +289,7 @@ mod tests {
         for (text, key) in [
             ("198.51.100.7:40000/80", FlowKey::FiveTuple),
             ("198.51.100.7:40000", FlowKey::SourceAddress),
+            ("198.51.100.0/16", FlowKey::SourcePrefix(24)),
             ("02:00:00:00:00", FlowKey::SourceMac),
             ("2:0:0:0:0:a", FlowKey::SourceMac),
         ] {

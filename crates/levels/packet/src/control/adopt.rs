@@ -17,11 +17,11 @@ use super::seating::Begun;
 use super::service::{Change, Rings, Service};
 use super::{Clocks, Control, ControlError, Seeds, Settings, Totals};
 use crate::abi::{
-    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, Forward, Pick, SERVICE_PENDING,
-    SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
+    BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, FlowKey, Forward, Pick,
+    SERVICE_PENDING, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
 };
 use crate::directory::{Published, PublishedService, address_of};
-use crate::ledger::{Ledger, key_of};
+use crate::ledger::Ledger;
 use crate::limits::{Capacity, Limits};
 use crate::memory::Memory;
 use crate::registry::{Flow, Registry, Verdict};
@@ -177,7 +177,7 @@ impl Control {
         Some(Service {
             id: vip,
             forward: Forward::from_number(service.forward)?,
-            key: key_of(service.key)?,
+            key: FlowKey::from_numbers(service.key, service.key_bits)?,
             access,
             timeouts: timeouts_of(&service),
             pick,

@@ -8,7 +8,8 @@ use equipoise_pog::{FiveTupleV4, FiveTupleV6};
 use super::service::Service;
 use super::{Control, PinError};
 use crate::abi::FlowKey;
-use crate::digest::{Digest, KeyBytes};
+use crate::digest::{Digest, KeyBytes, first_of_prefix};
+use crate::directory::{address_bytes, address_of};
 use crate::ledger::{Ledger, LedgerPin};
 use crate::registry::{Evidence, Flow, FlowState, Full, Verdict};
 use crate::snapshot::{BackendId, VipId};
@@ -22,6 +23,8 @@ pub enum FlowId {
     SourceAddress(IpAddr),
     /// The sender's MAC address.
     SourceMac([u8; 6]),
+    /// The first address of a prefix, and the prefix's length: [`FlowId::prefix`].
+    SourcePrefix(IpAddr, u8),
 }
 
 /// A registered flow.
@@ -58,11 +61,19 @@ struct Registration {
 }
 
 impl FlowId {
+    /// The flow of the clients that have the first bits of an address in common.
+    pub fn prefix(address: IpAddr, bits: u8) -> FlowId {
+        let (bytes, family) = address_bytes(address);
+        let first = address_of(&first_of_prefix(&bytes, bits), family);
+        FlowId::SourcePrefix(first.unwrap_or(address), bits)
+    }
+
     fn kind(&self) -> (FlowKey, &'static str) {
         match self {
             FlowId::FiveTuple(..) => (FlowKey::FiveTuple, "a five-tuple"),
             FlowId::SourceAddress(_) => (FlowKey::SourceAddress, "a source address"),
             FlowId::SourceMac(_) => (FlowKey::SourceMac, "a source MAC address"),
+            FlowId::SourcePrefix(_, bits) => (FlowKey::SourcePrefix(*bits), "a source prefix"),
         }
     }
 
@@ -91,11 +102,13 @@ impl FlowId {
                     (other, _) => return Err(address(other)),
                 }
             }
-            FlowId::SourceAddress(source) => match (source, vip.address) {
-                (IpAddr::V4(source), IpAddr::V4(_)) => KeyBytes::SourceV4(source.octets()),
-                (IpAddr::V6(source), IpAddr::V6(_)) => KeyBytes::SourceV6(source.octets()),
-                (other, _) => return Err(address(other)),
-            },
+            FlowId::SourceAddress(source) | FlowId::SourcePrefix(source, _) => {
+                match (source, vip.address) {
+                    (IpAddr::V4(source), IpAddr::V4(_)) => KeyBytes::SourceV4(source.octets()),
+                    (IpAddr::V6(source), IpAddr::V6(_)) => KeyBytes::SourceV6(source.octets()),
+                    (other, _) => return Err(address(other)),
+                }
+            }
             FlowId::SourceMac(mac) => KeyBytes::Mac(mac),
         })
     }

@@ -34,7 +34,7 @@ fn record(vip: VipId, forward: Forward, backends: &[(&str, u16)]) -> ServiceReco
     };
     let service = Service {
         forward: forward as u8,
-        key: FlowKey::FiveTuple as u8,
+        key: FlowKey::FiveTuple.number(),
         ring_len: 3,
         ..Service::default()
     };

@@ -289,6 +289,7 @@ impl Worker {
         let of_flow = |flow: &FlowId| match flow {
             FlowId::FiveTuple(from, to) => (*from, *to) == (source, destination),
             FlowId::SourceAddress(address) => *address == source.ip(),
+            FlowId::SourcePrefix(_, bits) => *flow == FlowId::prefix(source.ip(), *bits),
             FlowId::SourceMac(mac) => Some(*mac) == source_mac,
         };
         let pins = self.control.pins();

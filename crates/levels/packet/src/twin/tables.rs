@@ -11,7 +11,7 @@ use crate::abi::{
     FlowKey, MACS, Mac, PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, Vip, vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
-use crate::digest::{Digest, KeyBytes};
+use crate::digest::{Digest, KeyBytes, first_of_prefix};
 use crate::limits::Limits;
 use crate::packet::{AddressBytes, Tuple, protocol};
 use crate::tables::TablesView;
@@ -202,12 +202,12 @@ impl<'a> Tables<'a> {
     /// Returns the digest of a flow of the service, the same in all tables.
     pub(super) fn digest(&self, service: &Service, tuple: &Tuple, source_mac: [u8; 6]) -> Digest {
         let seed = Seed { k0: self.directory.digest_k0, k1: self.directory.digest_k1 };
-        flow_key(service.key, tuple, source_mac).digest(seed, service.salt)
+        flow_key(service, tuple, source_mac).digest(seed, service.salt)
     }
 
     /// Returns the digest of a flow by addresses and ports, whatever the service's key is.
     pub(super) fn tuple_digest(&self, service: &Service, tuple: &Tuple) -> Digest {
-        let by_tuple = Service { key: FlowKey::FiveTuple as u8, ..*service };
+        let by_tuple = Service { key: FlowKey::FiveTuple.number(), ..*service };
         self.digest(&by_tuple, tuple, [0; 6])
     }
 
@@ -217,13 +217,15 @@ impl<'a> Tables<'a> {
     }
 }
 
-fn flow_key(key: u8, tuple: &Tuple, source_mac: [u8; 6]) -> KeyBytes {
-    const ADDRESS: u8 = FlowKey::SourceAddress as u8;
-    const MAC: u8 = FlowKey::SourceMac as u8;
-    match (key, tuple.family) {
-        (MAC, _) => KeyBytes::Mac(source_mac),
-        (ADDRESS, 4) => KeyBytes::SourceV4(v4(&tuple.source)),
-        (ADDRESS, _) => KeyBytes::SourceV6(tuple.source),
+fn flow_key(service: &Service, tuple: &Tuple, source_mac: [u8; 6]) -> KeyBytes {
+    let of_source = |source: AddressBytes| match tuple.family {
+        4 => KeyBytes::SourceV4(v4(&source)),
+        _ => KeyBytes::SourceV6(source),
+    };
+    match (FlowKey::from_numbers(service.key, service.key_bits), tuple.family) {
+        (Some(FlowKey::SourceMac), _) => KeyBytes::Mac(source_mac),
+        (Some(FlowKey::SourceAddress), _) => of_source(tuple.source),
+        (Some(FlowKey::SourcePrefix(bits)), _) => of_source(first_of_prefix(&tuple.source, bits)),
         (_, 4) => KeyBytes::V4(equipoise_pog::FiveTupleV4::new(
             (v4(&tuple.source).into(), tuple.source_port),
             (v4(&tuple.destination).into(), tuple.destination_port),

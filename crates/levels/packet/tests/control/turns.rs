@@ -294,6 +294,34 @@ fn a_client_is_one_flow_if_it_is_known_by_its_address() {
 }
 
 #[test]
+fn clients_of_a_prefix_are_one_flow_if_they_are_known_by_it() {
+    for scheduler in [RoundRobin, equipoise_packet::Scheduler::Maglev] {
+        let mut world = World::new(1, capacity(), settings());
+        let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
+        spec.key = FlowKey::SourcePrefix(24);
+        world.apply(vec![spec.clone()]);
+        world.settle();
+        // 64 clients share an address, and 256 addresses a prefix.
+        let client = |prefix: u32, number: u32| prefix * 64 * 256 + number;
+        let homes: Vec<_> = (0..40).map(|prefix| world.open(1, client(prefix, 7))).collect();
+        assert!((1..=4).all(|backend| homes.contains(&Some(backend))), "{homes:?}");
+        world.change(1, |pool| pool.push(backend(5)));
+        for number in [0, 63, 64, 64 * 255 + 63] {
+            world.run(SECOND);
+            for (prefix, home) in (0..).zip(&homes) {
+                assert_eq!(world.open(1, client(prefix, number)), *home, "{prefix} {number}");
+            }
+        }
+        assert_eq!(world.flows(), 40);
+        // Another length is another VIP.
+        spec.key = FlowKey::SourcePrefix(16);
+        world.apply(vec![spec]);
+        world.settle();
+        assert_eq!(world.vip_status(1).flows, 0);
+    }
+}
+
+#[test]
 fn flows_stay_when_the_scheduler_changes() {
     use equipoise_packet::Scheduler::{Maglev, WeightedRandom};
     let mut world = World::one_vip(RoundRobin, &[1, 2, 3, 4]);
