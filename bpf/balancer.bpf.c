@@ -105,6 +105,8 @@ eqp_inline int finish(const struct eqp_job *job, int action)
 {
 	if (eqp_unlikely(action < 0)) {
 		count_reason(job, -(action + 1));
+		if (job->backend)
+			count_backend_drop(job);
 		return XDP_DROP;
 	}
 	if (eqp_likely(action == XDP_TX || action == XDP_REDIRECT))

@@ -326,6 +326,7 @@ struct eqp_cpu {
  * Then, each beginning at a multiple of 64:
  *   services  an eqp_counter for each service number: packets forwarded
  *   backends  an eqp_counter for each backend number: packets forwarded
+ *   backend_drops  a __u64 for each backend number: packets dropped after it was chosen
  *   hows      EQP_HOWS times __u64 for each service number
  *   reasons   EQP_REASONS times __u64 for each service number, and a row for packets to no VIP
  *   recent    EQP_RECENT eqp_event: one for each packet that may report a flow. See learn.h.
@@ -431,6 +432,7 @@ struct eqp_limits {
 	__u32 cpus_max;
 	__u32 cpu_services_offset;
 	__u32 cpu_backends_offset;
+	__u32 cpu_backend_drops_offset;
 	__u32 cpu_hows_offset;
 	__u32 cpu_reasons_offset;
 	__u32 cpu_recent_offset;
@@ -494,7 +496,7 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 24);
-EQP_ASSERT_SIZE(struct eqp_limits, 176);
+EQP_ASSERT_SIZE(struct eqp_limits, 180);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

@@ -30,6 +30,16 @@ eqp_inline void count_reason(const struct eqp_job *job, __u32 reason)
 	count_reason_of(job, job->service ? job->service->number : limits.services_max, reason);
 }
 
+/* Counts a packet that is dropped after its backend was chosen. */
+eqp_inline void count_backend_drop(const struct eqp_job *job)
+{
+	__u64 backend = job->backend->number;
+
+	eqp_opaque(backend);
+	if (backend < limits.backends_max)
+		((__u64 *)(job->cpu + limits.cpu_backend_drops_offset))[backend]++;
+}
+
 eqp_inline void count_forwarded(const struct eqp_job *job)
 {
 	__u64 service = job->service->number, backend = job->backend->number;

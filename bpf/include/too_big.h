@@ -147,6 +147,7 @@ eqp_cold int answer_too_big(struct eqp_context *ctx, struct eqp_job *job, __u32 
 		return EQP_DROP(EQP_DROP_HEADROOM);
 	count_reason(job, EQP_DROP_TOO_BIG);
 	count_reason(job, EQP_NOTE_TOO_BIG_SENT);
+	count_backend_drop(job);
 	return XDP_TX | EQP_ANSWER;
 }
 

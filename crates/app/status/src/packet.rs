@@ -147,6 +147,7 @@ fn backends(
                 flows_closing: 0,
                 packets_total: 0,
                 bytes_total: 0,
+                drops_total: 0,
             }),
         }
     }
@@ -187,6 +188,7 @@ fn backend(
         flows_closing: status.inactive.into(),
         packets_total: status.packets,
         bytes_total: status.bytes,
+        drops_total: status.drops,
     }
 }
 

@@ -100,10 +100,10 @@ limits! {
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
     macs_offset, changes_offset, changes_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
-    cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
+    cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 176);
+const _: () = assert!(size_of::<Limits>() == 180);
 
 const LINE_BYTES: usize = 64;
 
@@ -214,6 +214,7 @@ impl Limits {
         at.place::<Cpu>(1);
         self.cpu_services_offset = at.place::<Counter>(self.services_max);
         self.cpu_backends_offset = at.place::<Counter>(self.backends_max);
+        self.cpu_backend_drops_offset = at.place::<u64>(self.backends_max);
         self.cpu_hows_offset = at.place::<[u64; HOWS]>(self.services_max);
         self.cpu_reasons_offset = at.place::<[u64; REASONS]>(self.services_max + 1);
         self.cpu_recent_offset = at.place::<[Event; RECENT]>(1);

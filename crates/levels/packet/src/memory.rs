@@ -266,6 +266,15 @@ impl CpuMemory {
         [words[0].load(Relaxed), words[1].load(Relaxed)]
     }
 
+    /// Packets dropped after a backend number was chosen.
+    pub fn backend_drops(&self, number: usize) -> u64 {
+        self.backend_drop_counter(number).load(Relaxed)
+    }
+
+    pub(crate) fn backend_drop_counter(&self, number: usize) -> &AtomicU64 {
+        &self.words(self.limits.cpu_backend_drops_offset, number, 1)[0]
+    }
+
     pub(crate) fn service_counter(&self, number: usize) -> &[AtomicU64] {
         self.words(self.limits.cpu_services_offset, number, 2)
     }
@@ -302,6 +311,7 @@ impl CpuMemory {
     pub fn clear_backend(&self, number: usize) {
         let words = self.words(self.limits.cpu_backends_offset, number, 2);
         words.iter().for_each(|word| word.store(0, Relaxed));
+        self.backend_drop_counter(number).store(0, Relaxed);
     }
 }
 

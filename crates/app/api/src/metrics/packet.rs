@@ -122,7 +122,7 @@ fn words(
 
 fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     type Of = fn(&VipBackendStatus) -> u64;
-    let counters: [(&str, &str, Option<&Unit>, Of); 2] = [
+    let counters: [(&str, &str, Option<&Unit>, Of); 3] = [
         ("packet_packets", "Packets forwarded to the backend", None, |b| b.packets_total),
         (
             "packet_forwarded",
@@ -130,6 +130,9 @@ fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<
             Some(&Unit::Bytes),
             |b| b.bytes_total,
         ),
+        ("packet_backend_drops", "Packets dropped after the backend was chosen", None, |b| {
+            b.drops_total
+        }),
     ];
     for (name, help, unit, of) in counters {
         let mut family = describe(out, name, help, unit, MetricType::Counter)?;

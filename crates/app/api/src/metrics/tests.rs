@@ -24,6 +24,7 @@ fn packet() -> PacketStatus {
         flows_closing: 2,
         packets_total: 100,
         bytes_total: 2048,
+        drops_total: 6,
     };
     PacketStatus {
         interfaces: vec![InterfaceStatus {
@@ -68,6 +69,7 @@ fn packet() -> PacketStatus {
 fn the_packet_level_has_its_families() {
     let text = render(reading()).unwrap();
     for line in [
+        r#"equipoise_packet_backend_drops_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 6"#,
         r#"equipoise_packet_packets_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 100"#,
         r#"equipoise_packet_forwarded_bytes_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 2048"#,
         r#"equipoise_packet_drops_total{vip="192.0.2.1:80/tcp",pool="web",reason="no_backend"} 3"#,

@@ -122,6 +122,8 @@ pub struct VipBackendStatus {
     pub packets_total: u64,
     /// Bytes of these packets, as received.
     pub bytes_total: u64,
+    /// Packets dropped after it was chosen; the VIP's `drops` have the reasons.
+    pub drops_total: u64,
 }
 
 /// `GET /v1/flow`: a flow, which need not exist.

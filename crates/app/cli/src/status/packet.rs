@@ -74,8 +74,9 @@ fn backends(packet: &PacketStatus) -> Table {
         ("CLOSING", Align::Right),
         ("PACKETS", Align::Right),
         ("BYTES", Align::Right),
+        ("DROPS", Align::Right),
     ])
-    .folding(&["BYTES", "CLOSING", "ADDRESS", "PACKETS"]);
+    .folding(&["BYTES", "DROPS", "CLOSING", "ADDRESS", "PACKETS"]);
     for vip in &packet.vips {
         for backend in &vip.backends {
             let hop = match backend.reachable {
@@ -92,6 +93,7 @@ fn backends(packet: &PacketStatus) -> Table {
                 backend.flows_closing.into(),
                 backend.packets_total.into(),
                 bytes(backend.bytes_total as f64).into(),
+                backend.drops_total.into(),
             ]);
         }
     }

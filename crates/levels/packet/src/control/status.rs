@@ -126,6 +126,8 @@ pub struct BackendStatus {
     pub packets: u64,
     /// Bytes forwarded.
     pub bytes: u64,
+    /// Packets dropped after it was chosen.
+    pub drops: u64,
 }
 
 impl Control {
@@ -185,11 +187,13 @@ impl Control {
         let spec = service.listed.iter().find(|spec| spec.id() == backend);
         let [active, inactive] = slot.map_or([0; 2], |slot| self.flows.tally(number, slot));
         let counter = self.numbers.find(service.id, backend).map(usize::from);
-        let [mut packets, mut bytes] = [0; 2];
+        let [mut packets, mut bytes, mut drops] = [0; 3];
         for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
-            let counted = counter.map_or([0; 2], |counter| cpu.backend(counter));
+            let Some(counter) = counter else { break };
+            let counted = cpu.backend(counter);
             packets += counted[0];
             bytes += counted[1];
+            drops += cpu.backend_drops(counter);
         }
         let hop = self.hops.get(&backend.address);
         BackendStatus {
@@ -202,6 +206,7 @@ impl Control {
             inactive,
             packets,
             bytes,
+            drops,
         }
     }
 }

@@ -401,7 +401,14 @@ impl Packet<'_> {
     fn count(&self, decision: &Decision) {
         let service = decision.service.map(|at| at.service.number);
         match (decision.verdict, service, decision.backend, decision.how) {
-            (Verdict::Drop(reason), ..) => self.state.count(service, reason),
+            (Verdict::Drop(reason), _, backend, _) => {
+                self.state.count(service, reason);
+                backend.iter().for_each(|(_, it)| self.state.count_backend_drop(it.number));
+            }
+            // Larger than the path to the backend.
+            (Verdict::Answer, _, Some((_, backend)), _) => {
+                self.state.count_backend_drop(backend.number);
+            }
             (
                 Verdict::Transmit | Verdict::Redirect(_),
                 Some(number),

@@ -212,6 +212,13 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Counts a packet that is dropped after its backend was chosen.
+    pub(super) fn count_backend_drop(&self, backend: u16) {
+        if self.writes {
+            add(self.cpu.backend_drop_counter(usize::from(backend)), 1);
+        }
+    }
+
     /// Counts a packet on its way to a backend.
     pub(super) fn count_forwarded(&self, service: u16, backend: u16, how: How, bytes: usize) {
         if !self.writes {

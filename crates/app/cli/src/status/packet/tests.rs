@@ -22,6 +22,7 @@ fn packet() -> PacketStatus {
         flows_closing: 2,
         packets_total: 100,
         bytes_total: 2048,
+        drops_total: 6,
     };
     let vip = VipStatus {
         vip: "192.0.2.1:80/tcp".into(),
@@ -84,6 +85,7 @@ fn vips_backends_and_interfaces_have_their_lines() {
         "2",
         "100",
         "2.0 KiB",
+        "6",
     ];
     assert!(lines.iter().any(|line| line == &backend), "{out}");
     assert!(out.contains("interfaces: eth0 (failed) · flows: 7 of 1000 · pins: 3 of 500"), "{out}");
