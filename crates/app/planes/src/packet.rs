@@ -344,7 +344,8 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
     let (weight, admin, health): (Weight, _, _) =
         state.map_or(unknown, |state| (state.weight, state.admin, state.health));
     let BackendId { address, port } = id(vip, config);
-    BackendSpec { address, port, weight, admin, health, on_down: vip.when_down }
+    let (on_down, backup) = (vip.when_down, config.backup);
+    BackendSpec { address, port, weight, admin, health, on_down, backup }
 }
 
 /// The packet level's id of a backend of a VIP. Only nat changes ports, and only for VIPs with one

@@ -172,6 +172,7 @@ fn backend(
     let tunnel = tunnels.get(&(*vip, status.backend));
     let state = match status.standing {
         Standing::Eligible => "up",
+        Standing::Draining if status.is_standby => "standby",
         Standing::Draining => "draining",
         Standing::Gone => "gone",
     };

@@ -116,6 +116,8 @@ pub struct BackendSpec {
     pub health: Health,
     /// Treatment of its flows while it is unhealthy.
     pub on_down: OnDown,
+    /// It gets new flows only while no other backend does.
+    pub backup: bool,
 }
 
 /// Identity of a VIP's backend across snapshots.
@@ -161,10 +163,30 @@ pub enum Standing {
     Gone,
 }
 
+/// The weight of a backend that gets no new flows.
+const NO_WEIGHT: Weight = match Weight::new(0) {
+    Ok(weight) => weight,
+    Err(_) => panic!("0 is a weight"),
+};
+
 impl VipSpec {
     /// Returns the identity of the VIP.
     pub fn id(&self) -> VipId {
         VipId { address: self.address, ports: self.ports, protocol: self.protocol }.normal()
+    }
+
+    /// Returns the backends, backups without weight while another backend gets new flows: they keep
+    /// the flows that they have.
+    pub(crate) fn backends_in_turn(&self) -> Vec<BackendSpec> {
+        let serves = |it: &BackendSpec| !it.backup && it.standing() == Standing::Eligible;
+        let rests = self.backends.iter().any(serves);
+        let drained = |it: &BackendSpec| match it.standing() {
+            Standing::Eligible if it.backup && rests => {
+                BackendSpec { weight: NO_WEIGHT, ..it.clone() }
+            }
+            _ => it.clone(),
+        };
+        self.backends.iter().map(drained).collect()
     }
 }
 
@@ -172,6 +194,11 @@ impl BackendSpec {
     /// Returns the identity of the backend.
     pub fn id(&self) -> BackendId {
         BackendId { address: self.address, port: self.port }
+    }
+
+    /// Whether it is a backup that rests, of those that [`VipSpec::backends_in_turn`] returns.
+    pub(crate) fn is_standby(&self) -> bool {
+        self.backup && self.admin == AdminState::Up && self.standing() == Standing::Draining
     }
 
     /// Returns the kind of packets that it may receive.

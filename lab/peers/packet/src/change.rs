@@ -237,6 +237,7 @@ fn ms(duration: Duration) -> f64 {
 
 fn vip(backends: u16) -> VipSpec {
     let backend = |number: u16| BackendSpec {
+        backup: false,
         address: Family::V4.backend(usize::from(number)),
         port: None,
         weight: Weight::DEFAULT,

@@ -98,7 +98,8 @@ pub struct VipBackendStatus {
     pub name: String,
     /// Its address, with a port where nat changes it.
     pub address: String,
-    /// `up`: accepts new flows; `draining`: keeps its flows; `gone`: receives nothing.
+    /// `up`: accepts new flows; `draining`: keeps its flows; `standby`: a backup that
+    /// rests, and keeps its flows; `gone`: receives nothing.
     pub state: String,
     /// Whether it is in the configuration.
     pub listed: bool,

@@ -111,6 +111,7 @@ fn tone(backend: &VipBackendStatus) -> Tone {
     match backend.state.as_str() {
         "up" => Tone::Good,
         "draining" => Tone::Warning,
+        "standby" => Tone::Plain,
         _ => Tone::Bad,
     }
 }

@@ -73,18 +73,14 @@ pub(super) fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut 
     }
 }
 
-/// Warns if a level that ignores `backup` uses the pool.
+/// Warns if names use the pool, which ignore `backup`.
 pub(super) fn backups(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
-    let user = match (users.packet, users.dns) {
-        (true, _) => "[[packet]]",
-        (false, true) => "[[dns]]",
-        (false, false) => return,
-    };
+    if !users.dns {
+        return;
+    }
     for backend in pool.tables("backends").iter().filter(|backend| backend.flag("backup")) {
-        let text = format!(
-            "has no effect on the {user} tables that use this pool: they send to a backup as to any other backend"
-        );
-        findings.warning(backend.at("backup"), &backend.path_of("backup"), text);
+        let text = "has no effect on the [[dns]] tables that use this pool: they send to a backup as to any other backend";
+        findings.warning(backend.at("backup"), &backend.path_of("backup"), text.to_string());
     }
 }
 

@@ -153,7 +153,7 @@ impl Control {
         (service.access, service.timeouts) = (spec.access.clone(), spec.timeouts);
         service.scheduler = Some(spec.scheduler);
         let (numbers, memories) = (&mut self.numbers, &self.memories);
-        let all = service.list(&spec.backends, len_max, quarantine, now, |backend| {
+        let all = service.list(&spec.backends_in_turn(), len_max, quarantine, now, |backend| {
             let (number, is_new) = numbers.of(spec.id(), *backend)?;
             if is_new {
                 for cpu in memories.iter().flat_map(|memory| &memory.cpus) {

@@ -114,6 +114,8 @@ pub struct BackendStatus {
     pub slot: Option<u16>,
     /// Kind of packets that it may receive.
     pub standing: Standing,
+    /// Whether it is a backup that rests, because another backend gets new flows.
+    pub is_standby: bool,
     /// Whether the snapshot lists it.
     pub listed: bool,
     /// Whether the MAC address of its next hop is known.
@@ -200,6 +202,7 @@ impl Control {
             backend,
             slot,
             standing: spec.map_or(Standing::Draining, BackendSpec::standing),
+            is_standby: spec.is_some_and(BackendSpec::is_standby),
             listed: spec.is_some(),
             reachable: hop.is_some_and(|hop| hop.destination_mac.is_some()),
             active,

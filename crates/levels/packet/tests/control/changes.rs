@@ -6,7 +6,7 @@ use equipoise_core::{AdminState, Health, Weight};
 use equipoise_packet::Scheduler::{Maglev, WeightedRandom};
 use equipoise_packet::abi::How;
 use equipoise_packet::control::Phase;
-use equipoise_packet::{OnDown, Protocol};
+use equipoise_packet::{BackendSpec, OnDown, Protocol};
 
 use super::world::*;
 
@@ -278,4 +278,33 @@ fn flows_beyond_the_room_for_pins_follow_the_ring_and_are_counted() {
     assert_eq!((kept, followed), (350, 3650));
     assert_eq!((world.done.pins_full, world.done.moved), (3650, 3650));
     assert_eq!(world.status().pins_full, 3650);
+}
+
+#[test]
+fn a_backup_gets_new_flows_only_while_no_other_backend_does() {
+    let mut world = World::one_vip(Maglev, &[1, 2]);
+    world.change(1, |pool| pool.push(BackendSpec { backup: true, ..backend(3) }));
+    world.settle();
+    let first = world.open_all(1, 0..200);
+    assert!(!first.contains(&3));
+    world.change(1, |pool| pool[0].health = Health::Unhealthy);
+    world.settle();
+    assert!(world.open_all(1, 1000..1200).iter().all(|home| *home == 2));
+    // A draining backend keeps its flows, and gets no new ones.
+    world.change(1, |pool| pool[1].admin = AdminState::Drain);
+    world.settle();
+    let on_backup = world.open_all(1, 2000..2200);
+    assert!(on_backup.iter().all(|home| *home == 3));
+    world.change(1, |pool| {
+        pool[0].health = Health::Healthy;
+        pool[1].admin = AdminState::Up;
+    });
+    world.settle();
+    world.assert_at(1, 2000, &on_backup);
+    let again = world.open_all(1, 3000..3200);
+    assert!([1, 2].iter().all(|home| again.contains(home)) && !again.contains(&3));
+    // A pool of backups alone serves.
+    world.change(1, |pool| pool.retain(|it| it.backup));
+    world.settle();
+    assert!(world.open_all(1, 4000..4100).iter().all(|home| *home == 3));
 }

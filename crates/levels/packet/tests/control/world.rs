@@ -75,6 +75,7 @@ pub(crate) fn backend(number: Backend) -> BackendSpec {
         admin: AdminState::Up,
         health: Health::Healthy,
         on_down: OnDown::Move,
+        backup: false,
     }
 }
 
