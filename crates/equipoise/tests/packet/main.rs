@@ -20,6 +20,7 @@ mod forwarding;
 mod load;
 mod method;
 mod names;
+mod options;
 mod schedulers;
 mod soak;
 mod station;

@@ -44,7 +44,9 @@ fn a_vip_is_served_without_complaint() {
 
 #[test]
 fn wrong_values_say_what_is_accepted() {
-    for vip in ["192.0.2.1:80", "192.0.2.1/tcp", "127.0.0.1:80/tcp", "web:80/tcp"] {
+    for vip in
+        ["192.0.2.1:80", "192.0.2.1/tcp", "127.0.0.1:80/tcp", "web:80/tcp", "192.0.2.1:80/sctp"]
+    {
         assert_eq!(
             said(&in_packet(vip, "nat", "")),
             format!("f:3:7: packet[{vip}].vip: '{vip}' is not a VIP; accepted: {VIP}")
