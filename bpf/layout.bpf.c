@@ -19,6 +19,7 @@ struct {
 	struct eqp_backend backend;
 	struct eqp_state_header state_header;
 	struct eqp_load load;
+	struct eqp_sender sender;
 	struct eqp_counter counter;
 	struct eqp_event event;
 	struct eqp_cpu cpu;

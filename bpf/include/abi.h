@@ -252,6 +252,7 @@ struct eqp_state_header {
 /*
  * Then, each beginning at a multiple of 64:
  *   loads     an eqp_load for each backend index
+ *   senders   EQP_SENDERS eqp_sender, by a hash of their addresses
  *   cursors   a __u32 for each service number
  *   pending_shares    an eqp_pending_share for each service number
  *   pending_services  a __u16 for each word of pending: the number of its service, written after it
@@ -280,6 +281,19 @@ struct eqp_opening {
 	__u8 stamp;    /* the highest bits of the interval number */
 	__u16 check;   /* the highest bits of the digest */
 };
+
+/*
+ * Way back to a client of nat on its link: MAC addresses and interface of its last packet. If two
+ * CPUs write one entry at once, it may have the addresses of both until a next packet.
+ */
+struct eqp_sender {
+	__be32 address[4]; /* of the client */
+	__u8 own_mac[6];    /* destination of its frame; then the source, in the order of the frame */
+	__u8 sender_mac[6]; /* the client's, or its router's */
+	__u32 ifindex;      /* 0: free */
+};
+
+#define EQP_SENDERS 4096 /* a power of two */
 
 struct eqp_load {
 	__u32 active;   /* as LVS counts: opening and established */
@@ -426,6 +440,7 @@ struct eqp_limits {
 	__u32 translated_offset;
 	__u32 translated_lines; /* power of two, at most 2^30 */
 	__u32 loads_offset;
+	__u32 senders_offset;
 	__u32 cursors_offset;
 	/* cpus */
 	__u32 cpu_bytes;
@@ -492,11 +507,12 @@ EQP_ASSERT_SIZE(struct eqp_state_header, 64);
 EQP_ASSERT_SIZE(struct eqp_pending_share, 16);
 EQP_ASSERT_SIZE(struct eqp_opening, 16);
 EQP_ASSERT_SIZE(struct eqp_load, 8);
+EQP_ASSERT_SIZE(struct eqp_sender, 32);
 EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 24);
-EQP_ASSERT_SIZE(struct eqp_limits, 180);
+EQP_ASSERT_SIZE(struct eqp_limits, 184);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

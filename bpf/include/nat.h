@@ -13,6 +13,7 @@
 #include "icmp.h"
 #include "rewrite.h"
 #include "route.h"
+#include "sender.h"
 #include "translated.h"
 #include "vip.h"
 
@@ -45,6 +46,7 @@ eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
 	for (i = 0; i < 4; i++)
 		rewrite.address[i] = backend->address[i];
 	note_translated(job);
+	note_sender(ctx, job);
 	ethernet = packet_at(ctx, 0, ETH_HLEN);
 	if (!ethernet || !rewrite_packet(ctx, &job->packet, &rewrite))
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);

@@ -6,6 +6,7 @@
 #include "count.h"
 #include "direct.h"
 #include "icmp.h"
+#include "sender.h"
 
 #define EQP_AF_INET 2
 #define EQP_AF_INET6 10
@@ -42,8 +43,9 @@ eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *pack
 }
 
 /*
- * Sends a packet by its route. Without a neighbour entry, or without forwarding, the kernel handles
- * the packet. `result`: of the query `fib`.
+ * Sends a reply by its route. Without a neighbour entry it goes back where its client's packets come
+ * from; if that is unknown, or without forwarding, the kernel handles it. `result`: of the query
+ * `fib`.
  */
 eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job, const struct bpf_fib_lookup *fib,
 			      int result)
@@ -55,6 +57,8 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 	    result == BPF_FIB_LKUP_RET_PROHIBIT)
 		return EQP_DROP(EQP_DROP_NO_ROUTE);
 	ethernet = packet_at(ctx, 0, ETH_HLEN);
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH && ethernet && return_to_sender(job, ethernet, fib->ifindex))
+		return leave(ctx, fib->ifindex) | EQP_ANSWER;
 	if (result != BPF_FIB_LKUP_RET_SUCCESS || !ethernet) {
 		count_reason(job, EQP_NOTE_TO_KERNEL);
 		return XDP_PASS;

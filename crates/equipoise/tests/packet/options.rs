@@ -158,3 +158,25 @@ fn sctp_to_the_address_of_a_vip_is_refused_and_counted() {
     });
     assert!(refused, "{}", bed.command(&["status"]));
 }
+
+/// As with keepalived: the kernel drops packets from its own addresses, replies of the VIP among
+/// them, so that it does not resolve the next hop for them.
+#[test]
+fn replies_reach_clients_while_the_next_hops_mac_address_is_unknown() {
+    let shape = SiteShape { backends: 1, two_arms: false };
+    let Some(mut bed) = Bed::new("no-neighbour", shape) else { return };
+    bed.site.balancer.address("lo", NAT.vip_address(), 32).unwrap();
+    bed.configure(&NAT.config(Service::Web, &bed.site, ""));
+    bed.balance();
+    let url = format!("http://{}/who", NAT.vip(Service::Web));
+    assert!(soon(|| bed.curl(&[&url]).is_ok()), "{}", bed.command(&["status"]));
+    let router = bed.site.router_address(false);
+    for round in 0..5 {
+        let unknown = "lladdr 02:00:00:00:00:99 dev eth0 nud failed";
+        bed.site.balancer.ip(&format!("neigh replace {router} {unknown}")).unwrap();
+        // The router asks again after five seconds.
+        let arguments = ["-q", "-sS", "--fail", "--noproxy", "*", "--max-time", "4", &url];
+        let answer = bed.site.client.run("curl", &arguments);
+        assert!(answer.is_ok(), "{round}: {answer:?}\n{}", bed.command(&["status"]));
+    }
+}

@@ -18,6 +18,8 @@ pub const PROBES_MAX: usize = 8;
 pub const RANGES_MAX: usize = 16;
 /// Number of entries in the table of MAC addresses.
 pub const MACS: usize = 1024;
+/// Number of entries in the table of ways back to clients.
+pub const SENDERS: usize = 4096;
 /// Number of tags in a bucket of the touched table.
 pub const TOUCHED_WAYS: usize = 4;
 /// Number of flows in a line of the pending table.
@@ -436,6 +438,16 @@ mirror! {
         how: u8 = 12,
         stamp: u8 = 13,
         check: u16 = 14,
+    }
+}
+
+mirror! {
+    /// `struct eqp_sender`
+    Sender, 32 {
+        address: [u8; 16] = 0,
+        own_mac: [u8; 6] = 16,
+        sender_mac: [u8; 6] = 22,
+        ifindex: u32 = 28,
     }
 }
 

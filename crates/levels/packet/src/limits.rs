@@ -5,8 +5,8 @@ use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
     AccessChange, Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS,
-    PendingShare, REASONS, RECENT, Range, Reverse, Service, StateHeader, TOUCHED_WAYS,
-    TRANSLATED_WAYS, Vip,
+    PendingShare, REASONS, RECENT, Range, Reverse, SENDERS, Sender, Service, StateHeader,
+    TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -99,11 +99,11 @@ limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
     macs_offset, changes_offset, changes_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
-    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
+    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 180);
+const _: () = assert!(size_of::<Limits>() == 184);
 
 const LINE_BYTES: usize = 64;
 
@@ -199,6 +199,7 @@ impl Limits {
         at.place::<StateHeader>(1);
         // Tables that grow with `flows` are last: see [`Self::ARRAY_OFFSET_MAX`].
         self.loads_offset = at.place::<[u32; 2]>(self.backends_max);
+        self.senders_offset = at.place::<Sender>(SENDERS as u32);
         self.cursors_offset = at.place::<u32>(self.services_max);
         self.pending_shares_offset = at.place::<PendingShare>(self.services_max);
         self.pending_services_offset = at.place::<[u16; PENDING_WAYS]>(self.pending_buckets);

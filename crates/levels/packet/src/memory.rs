@@ -16,7 +16,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
 use crate::abi::{
-    Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS,
+    Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, Sender, StateHeader, TOUCHED_WAYS,
+    TRANSLATED_WAYS,
 };
 use crate::limits::Limits;
 
@@ -227,6 +228,12 @@ impl StateMemory {
             .area
             .halves(self.limits.loads_offset as usize, self.limits.backends_max as usize * 2);
         [&loads[2 * backend], &loads[2 * backend + 1]]
+    }
+
+    /// The words of an entry of the ways back to clients.
+    pub(crate) fn sender(&self, index: usize) -> &[AtomicU64] {
+        const BYTES: usize = size_of::<Sender>();
+        self.area.words(self.limits.senders_offset as usize + index * BYTES, BYTES / 8)
     }
 
     /// The next turn of a service number.

@@ -3,8 +3,8 @@
 
 use equipoise_packet::abi::{
     AccessChange, Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind,
-    FlowKey, Forward, How, Mac, Opening, PendingShare, Pick, Range, Reverse, Service, StateHeader,
-    Vip, vip_kind,
+    FlowKey, Forward, How, Mac, Opening, PendingShare, Pick, Range, Reverse, Sender, Service,
+    StateHeader, Vip, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -47,6 +47,7 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_state_header", StateHeader::LAYOUT),
         ("eqp_pending_share", PendingShare::LAYOUT),
         ("eqp_opening", Opening::LAYOUT),
+        ("eqp_sender", Sender::LAYOUT),
         ("eqp_counter", Counter::LAYOUT),
         ("eqp_event", Event::LAYOUT),
         ("eqp_cpu", Cpu::LAYOUT),

@@ -51,8 +51,10 @@ pub enum Route {
     /// The kernel does not forward it: left to the kernel.
     #[default]
     Kernel,
-    /// The kernel would forward it, and the program cannot (no neighbour yet, larger than the MTU).
+    /// The kernel would forward it, and the program cannot (larger than the MTU).
     KernelForwards,
+    /// Out of this interface, and the next hop's MAC address is not known.
+    NoNeighbour(u32),
     /// To this machine itself, which is no reply to a client of a VIP.
     Local,
     /// Out of this interface.

@@ -21,7 +21,7 @@ pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
 use translated::Translated;
 
-use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, Service};
+use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, Sender, Service};
 use crate::digest::Digest;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -131,7 +131,10 @@ impl Twin {
         };
         let at = packet.tables.first_service(&address, *protocol);
         let (decision, first) = self.of_vip(packet, at);
-        let is_sent_on = matches!(packet.around.route, Route::Out(_) | Route::KernelForwards);
+        let is_sent_on = matches!(
+            packet.around.route,
+            Route::Out(_) | Route::KernelForwards | Route::NoNeighbour(_)
+        );
         if decision.verdict == Verdict::Pass && is_sent_on && !parsed.is_neighbour_discovery() {
             // The kernel would send it back to the routers, which bring the VIP's packets here.
             return (Decision::drop(Reason::NoService, at), None);
@@ -286,8 +289,30 @@ impl Packet<'_> {
             if !self.translated(&at.service, tuple.protocol).put(known, slot) {
                 state.count(Some(number), Reason::RepliesFull);
             }
+            self.note_sender(tuple);
         }
         (decision, first)
+    }
+
+    fn note_sender(&self, tuple: &Tuple) {
+        let Some(own_mac) = self.parsed.destination_mac else { return };
+        let sender = Sender {
+            address: tuple.source,
+            own_mac,
+            sender_mac: self.parsed.source_mac,
+            ifindex: self.around.ingress_ifindex,
+        };
+        self.state.note_sender(self.tables.sender_index(&tuple.source), &sender);
+    }
+
+    /// Whether the client of a reply is known to send by this interface.
+    fn is_sender(&self, ifindex: u32) -> bool {
+        let client = match self.parsed.icmp {
+            Some(Icmp::Error(quoted)) => quoted.turned().destination,
+            _ => self.parsed.tuple.destination,
+        };
+        let index = self.tables.sender_index(&client);
+        self.state.sender_ifindex(index, &client) == Some(ifindex)
     }
 
     fn translated(&self, service: &Service, of: u8) -> Translated<'_> {
@@ -387,9 +412,13 @@ impl Packet<'_> {
         self.state.count(number, Reason::Reply);
         let verdict = match self.around.route {
             Route::Out(ifindex) => Verdict::out_of(ifindex, self.around),
+            // It goes back where the client's packets come from.
+            Route::NoNeighbour(ifindex) if self.is_sender(ifindex) => {
+                Verdict::out_of(ifindex, self.around)
+            }
             Route::None => Verdict::Drop(Reason::NoRoute),
             Route::Local => Verdict::Pass,
-            Route::Kernel | Route::KernelForwards => {
+            Route::Kernel | Route::KernelForwards | Route::NoNeighbour(_) => {
                 self.state.count(number, Reason::ToKernel);
                 Verdict::Pass
             }

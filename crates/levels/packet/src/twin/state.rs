@@ -4,9 +4,10 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX, TOUCHED_WAYS};
+use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX, Sender, TOUCHED_WAYS};
 use crate::digest::Digest;
 use crate::memory::{CpuMemory, Memory};
+use crate::packet::AddressBytes;
 use crate::reason::Reason;
 
 const SLOT_MASK: u64 = SLOTS_MAX as u64 - 1;
@@ -210,6 +211,26 @@ impl<'a> State<'a> {
         if self.writes {
             add(&self.cpu.reasons(service.map(usize::from))[reason as usize], 1);
         }
+    }
+
+    /// Records the way back to a client: its MAC address, the interface's, and the interface.
+    pub(super) fn note_sender(&self, index: usize, sender: &Sender) {
+        if self.writes {
+            let words = self.memory.state.sender(index);
+            let (bytes, _) = sender.as_bytes().as_chunks::<8>();
+            for (word, bytes) in words.iter().zip(bytes) {
+                word.store(u64::from_ne_bytes(*bytes), Relaxed);
+            }
+        }
+    }
+
+    /// Returns the interface by which a client's packets come, if it is known.
+    pub(super) fn sender_ifindex(&self, index: usize, address: &AddressBytes) -> Option<u32> {
+        let words = self.memory.state.sender(index);
+        let (known, _) = address.as_chunks::<8>();
+        let mut known = known.iter().zip(words);
+        let is_it = known.all(|(known, word)| word.load(Relaxed) == u64::from_ne_bytes(*known));
+        is_it.then(|| (words[3].load(Relaxed) >> 32) as u32)
     }
 
     /// Counts a packet that is dropped after its backend was chosen.

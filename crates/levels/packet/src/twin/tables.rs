@@ -8,7 +8,8 @@ use equipoise_pog::Seed;
 
 use crate::abi::{
     AccessChange, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory,
-    FlowKey, MACS, Mac, PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, Service, Vip, vip_kind,
+    FlowKey, MACS, Mac, PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, SENDERS, Service, Vip,
+    vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes, first_of_prefix};
@@ -98,6 +99,11 @@ impl<'a> Tables<'a> {
                 (vip.kind, vip.family, vip.protocol) == (kind, family, protocol)
                     && (vip.port, &vip.address) == (port, address)
             })
+    }
+
+    /// The entry of a client's way back.
+    pub(super) fn sender_index(&self, client: &AddressBytes) -> usize {
+        address_hash(self.directory.vip_seed, client, [0; 2], 0) as usize & (SENDERS - 1)
     }
 
     /// Whether replies are translated.
