@@ -43,9 +43,9 @@ eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *pack
 }
 
 /*
- * Sends a reply by its route. Without a neighbour entry it goes back where its client's packets come
- * from; if that is unknown, or without forwarding, the kernel handles it. `result`: of the query
- * `fib`.
+ * Sends a reply by its route. Without a neighbour entry it goes back where its client's packets
+ * come from; if that is unknown, or without forwarding, the kernel handles it. `result`: of the
+ * query `fib`.
  */
 eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job, const struct bpf_fib_lookup *fib,
 			      int result)

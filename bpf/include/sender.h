@@ -45,7 +45,7 @@ eqp_inline void note_sender(const struct eqp_context *ctx, const struct eqp_job 
 	sender->ifindex = ctx->ingress_ifindex;
 }
 
-/* Addresses a reply's frame as its client's frames came. False: the way back by `ifindex` is unknown. */
+/* Addresses a reply's frame to the sender of its client's. False: unknown on that interface. */
 eqp_inline bool return_to_sender(const struct eqp_job *job, unsigned char *ethernet, __u32 ifindex)
 {
 	const struct eqp_sender *sender = sender_at(job, job->packet.destination64);

@@ -70,7 +70,10 @@ struct eqp_search {
 	__u8 pick;
 };
 
-/* One slot of the search; 1 ends it. Numbers as in LVS: an active connection counts as 256 others. */
+/*
+ * One slot of the search; 1 ends it. Numbers as in LVS: an active connection counts as 256
+ * others.
+ */
 static long least_step(__u32 slot, void *argument)
 {
 	struct eqp_search *search = argument;

@@ -9,7 +9,9 @@ use equipoise_core::SourcePrefix;
 use equipoise_packet::abi::{FlowKey, Forward, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
 use equipoise_packet::control::Timeouts;
-use equipoise_packet::{Access, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, Scheduler, VipId};
+use equipoise_packet::{
+    Access, FlowScheduler, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, VipId,
+};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
@@ -290,9 +292,9 @@ impl Checks<'_, '_> {
 
     fn weights(&mut self, values: &Values, vip: &VipConfig, pool: &PoolConfig) {
         let weighted = match vip.scheduler {
-            Scheduler::RoundRobin => "weighted-round-robin",
-            Scheduler::LeastConnection => "weighted-least-connection",
-            Scheduler::Sh => return self.buckets(values, pool),
+            FlowScheduler::RoundRobin => "weighted-round-robin",
+            FlowScheduler::LeastConnection => "weighted-least-connection",
+            FlowScheduler::Sh => return self.buckets(values, pool),
             _ => return,
         };
         if let Some(backend) = pool.backends.iter().find(|backend| backend.weight.get() > 1) {

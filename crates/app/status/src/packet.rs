@@ -13,7 +13,7 @@ use equipoise_packet::engine::{
     EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, TunnelReport,
 };
 use equipoise_packet::twin::{Decision, Verdict};
-use equipoise_packet::{BackendId, Reason, Scheduler, Standing, VipId};
+use equipoise_packet::{BackendId, FlowScheduler, Reason, Standing, VipId};
 use equipoise_planes::{PacketWish, id};
 
 use crate::session;
@@ -300,20 +300,20 @@ fn backend_of(decision: &Decision, config: Option<&VipConfig>) -> Option<Backend
 /// Whether the scheduler chooses the backend of an unknown flow at its first packet, because it is
 /// not a hash.
 fn goes_by_turn(decision: &Decision, config: &VipConfig) -> bool {
-    let is_hash = matches!(config.scheduler, Scheduler::Maglev | Scheduler::WeightedRandom);
+    let is_hash = matches!(config.scheduler, FlowScheduler::Maglev | FlowScheduler::WeightedRandom);
     !is_hash && matches!(decision.how, Some(How::Turn | How::Ring | How::Fallback))
 }
 
 fn next_turn(config: &VipConfig) -> String {
     let chosen = match config.scheduler {
-        Scheduler::LeastConnection => "the backend with the fewest flows at that time",
-        Scheduler::WeightedLeastConnection | Scheduler::Sed => {
+        FlowScheduler::LeastConnection => "the backend with the fewest flows at that time",
+        FlowScheduler::WeightedLeastConnection | FlowScheduler::Sed => {
             "the backend with the fewest flows for its weight at that time"
         }
-        Scheduler::Nq => {
+        FlowScheduler::Nq => {
             "the first backend without flows at that time, or the one with the fewest for its weight"
         }
-        Scheduler::Sh => "the backend with the bucket of the client's address",
+        FlowScheduler::Sh => "the backend with the bucket of the client's address",
         _ => "the backend whose turn it is",
     };
     format!(

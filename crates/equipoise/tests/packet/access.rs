@@ -103,7 +103,7 @@ fn a_reload_of_lists_loses_no_packet() {
         received() > 0
     });
     assert!(arrives, "{}", bed.command(&["status"]));
-    // What is still under way.
+    // Datagrams on their way.
     std::thread::sleep(Duration::from_millis(200));
     received();
     let is_over = AtomicBool::new(false);

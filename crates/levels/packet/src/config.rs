@@ -15,7 +15,7 @@ use crate::abi::{FlowKey, Forward};
 use crate::access::Access;
 use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
-use crate::scheduler::Scheduler;
+use crate::scheduler::FlowScheduler;
 use crate::snapshot::{OnDown, OwnTimeouts, Ports, Protocol, VipId};
 
 /// The whole configuration of the packet level.
@@ -42,8 +42,8 @@ pub struct VipConfig {
     pub forward: Forward,
     /// Name of its pool.
     pub pool: Arc<str>,
-    /// Scheduler of new flows.
-    pub scheduler: Scheduler,
+    /// FlowScheduler of new flows.
+    pub scheduler: FlowScheduler,
     /// Fields that identify a flow.
     pub key: FlowKey,
     /// Sources whose packets are accepted.

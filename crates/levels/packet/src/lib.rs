@@ -40,7 +40,7 @@ pub use program::{
 pub use reason::Reason;
 pub use registry::{Evidence, Flow, FlowState, Registry, RegistryError};
 pub use ring::SOURCE_BUCKETS;
-pub use scheduler::Scheduler;
+pub use scheduler::FlowScheduler;
 pub use snapshot::{
     BackendId, BackendSpec, NextHop, OnDown, OwnTimeouts, Ports, Protocol, Snapshot, Standing,
     Station, VipId, VipSpec,

@@ -6,7 +6,7 @@ use crate::abi::Pick;
 
 /// How a new flow's backend is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scheduler {
+pub enum FlowScheduler {
     /// Maglev's table: all balancers of a fleet pick the same backend.
     #[default]
     Maglev,
@@ -28,69 +28,73 @@ pub enum Scheduler {
     Sh,
 }
 
-impl Scheduler {
+impl FlowScheduler {
     /// Name in the configuration, scheduler and meaning of each, in the order of the variants.
-    pub const CHOICES: [(&str, Scheduler, &str); 9] = [
+    pub const CHOICES: [(&str, FlowScheduler, &str); 9] = [
         (
             "maglev",
-            Scheduler::Maglev,
+            FlowScheduler::Maglev,
             "a hash of the flow by weight; all balancers of a fleet pick the same backend",
         ),
         (
             "weighted-random",
-            Scheduler::WeightedRandom,
+            FlowScheduler::WeightedRandom,
             "the same table as `maglev`: a flow's hash is its random number",
         ),
-        ("round-robin", Scheduler::RoundRobin, "each in turn, independent of weight"),
-        ("weighted-round-robin", Scheduler::WeightedRoundRobin, "turns in proportion to weight"),
-        ("least-connection", Scheduler::LeastConnection, "fewest flows, independent of weight"),
+        ("round-robin", FlowScheduler::RoundRobin, "each in turn, independent of weight"),
+        (
+            "weighted-round-robin",
+            FlowScheduler::WeightedRoundRobin,
+            "turns in proportion to weight",
+        ),
+        ("least-connection", FlowScheduler::LeastConnection, "fewest flows, independent of weight"),
         (
             "weighted-least-connection",
-            Scheduler::WeightedLeastConnection,
+            FlowScheduler::WeightedLeastConnection,
             "fewest flows in proportion to weight",
         ),
         (
             "sed",
-            Scheduler::Sed,
+            FlowScheduler::Sed,
             "LVS's shortest expected delay: fewest active flows, the new one included, in proportion to weight",
         ),
         (
             "nq",
-            Scheduler::Nq,
+            FlowScheduler::Nq,
             "LVS's never queue: the first backend without active flows, else as `sed`",
         ),
         (
             "sh",
-            Scheduler::Sh,
+            FlowScheduler::Sh,
             "LVS's source hashing: 256 buckets by the client's address; a change of the pool moves most clients",
         ),
     ];
 
     /// Name in the configuration.
     pub const fn name(self) -> &'static str {
-        Scheduler::CHOICES[self as usize].0
+        FlowScheduler::CHOICES[self as usize].0
     }
 
     /// The program's method.
     pub const fn pick(self) -> Pick {
         match self {
-            Scheduler::Maglev | Scheduler::WeightedRandom => Pick::Ring,
-            Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => Pick::Sequence,
-            Scheduler::LeastConnection => Pick::Least,
-            Scheduler::WeightedLeastConnection => Pick::LeastWeighted,
-            Scheduler::Sed => Pick::ExpectedDelay,
-            Scheduler::Nq => Pick::NeverQueue,
-            Scheduler::Sh => Pick::SourceBucket,
+            FlowScheduler::Maglev | FlowScheduler::WeightedRandom => Pick::Ring,
+            FlowScheduler::RoundRobin | FlowScheduler::WeightedRoundRobin => Pick::Sequence,
+            FlowScheduler::LeastConnection => Pick::Least,
+            FlowScheduler::WeightedLeastConnection => Pick::LeastWeighted,
+            FlowScheduler::Sed => Pick::ExpectedDelay,
+            FlowScheduler::Nq => Pick::NeverQueue,
+            FlowScheduler::Sh => Pick::SourceBucket,
         }
     }
 
     /// Whether weights affect it.
     pub const fn is_weighted(self) -> bool {
-        !matches!(self, Scheduler::RoundRobin | Scheduler::LeastConnection)
+        !matches!(self, FlowScheduler::RoundRobin | FlowScheduler::LeastConnection)
     }
 }
 
-impl fmt::Display for Scheduler {
+impl fmt::Display for FlowScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_choices_are_in_the_order_of_the_variants() {
-        for (name, scheduler, _) in Scheduler::CHOICES {
+        for (name, scheduler, _) in FlowScheduler::CHOICES {
             assert_eq!(scheduler.name(), name);
         }
     }

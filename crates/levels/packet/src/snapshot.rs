@@ -9,7 +9,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligib
 
 use crate::abi::{FlowKey, Forward};
 use crate::access::Access;
-use crate::scheduler::Scheduler;
+use crate::scheduler::FlowScheduler;
 
 /// Everything wanted of the packet level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct VipSpec {
     /// Fields that identify a flow.
     pub key: FlowKey,
     /// How a new flow's backend is picked.
-    pub scheduler: Scheduler,
+    pub scheduler: FlowScheduler,
     /// Sources whose packets are accepted.
     pub access: Access,
     /// Its own times until idle flows are forgotten.

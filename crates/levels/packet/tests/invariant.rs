@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Health, Weight};
-use equipoise_packet::Scheduler::{self, LeastConnection, Maglev, RoundRobin, WeightedRandom};
+use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin, WeightedRandom};
 use equipoise_packet::abi::How;
 use equipoise_packet::{BackendSpec, Capacity, OnDown, Protocol, Registry, Standing, VipSpec};
 
@@ -29,7 +29,7 @@ const BACKENDS: Backend = 40;
 /// all.
 const YOUNG: Duration = Duration::from_millis(300);
 
-const VIPS: [(Scheduler, Protocol); 5] = [
+const VIPS: [(FlowScheduler, Protocol); 5] = [
     (Maglev, Protocol::Tcp),
     (WeightedRandom, Protocol::Tcp),
     (RoundRobin, Protocol::Tcp),

@@ -10,8 +10,8 @@ use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_lab_runner::{Case, Row};
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::{
-    Access, BackendSpec, Capacity, Control, Entry, Limits, NextHop, OnDown, OwnTimeouts, Ports,
-    Program, Protocol, Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
+    Access, BackendSpec, Capacity, Control, Entry, FlowScheduler, Limits, NextHop, OnDown,
+    OwnTimeouts, Ports, Program, Protocol, Registry, Settings, Snapshot, Station, VipSpec,
 };
 
 use crate::driver::{Driver, Order, cpu_time_ns};
@@ -251,7 +251,7 @@ fn vip(backends: u16) -> VipSpec {
         protocol: Protocol::Tcp,
         forward: Forward::DirectRouting,
         key: FlowKey::FiveTuple,
-        scheduler: Scheduler::Maglev,
+        scheduler: FlowScheduler::Maglev,
         access: Access::default(),
         timeouts: OwnTimeouts::default(),
         backends: (0..backends).map(backend).collect(),

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
-use equipoise_packet::{Capacity, OnDown, Scheduler, VipId};
+use equipoise_packet::{Capacity, FlowScheduler, OnDown, VipId};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
 use super::{DAY, NAME, ms, secs};
@@ -244,7 +244,7 @@ pub(super) static FLOWS: Table = Table {
 pub(crate) static FORWARD: Choices<Forward> = Choices(&Forward::CHOICES);
 
 /// `[[packet]] scheduler`.
-pub(crate) static PACKET_SCHEDULER: Choices<Scheduler> = Choices(&Scheduler::CHOICES);
+pub(crate) static PACKET_SCHEDULER: Choices<FlowScheduler> = Choices(&FlowScheduler::CHOICES);
 
 /// `[[packet]] key`.
 pub(crate) static FLOW_KEY: Choices<FlowKey> = Choices(&[

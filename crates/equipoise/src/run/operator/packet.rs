@@ -251,7 +251,7 @@ mod tests {
             reply_interfaces: Vec::new(),
             forward: Forward::Tunnel,
             pool: "p".into(),
-            scheduler: equipoise_packet::Scheduler::Maglev,
+            scheduler: equipoise_packet::FlowScheduler::Maglev,
             key,
             access: equipoise_packet::Access::default(),
             timeouts: equipoise_packet::OwnTimeouts::default(),

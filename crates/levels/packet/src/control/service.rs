@@ -12,7 +12,7 @@ use crate::abi::{FlowKey, Forward, Pick};
 use crate::access::Access;
 use crate::digest::Digest;
 use crate::ring::{Ring, Seat};
-use crate::scheduler::Scheduler;
+use crate::scheduler::FlowScheduler;
 use crate::slots::{Holder, Slots};
 use crate::snapshot::{BackendId, BackendSpec, OwnTimeouts, Protocol, Standing, VipId, VipSpec};
 
@@ -26,7 +26,7 @@ pub(super) struct Service {
     pub(super) timeouts: OwnTimeouts,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
-    pub(super) scheduler: Option<Scheduler>,
+    pub(super) scheduler: Option<FlowScheduler>,
     /// Salt of flow digests; the same on every balancer of a fleet.
     pub(super) salt: u64,
     /// Seed of the Maglev table; the same on every balancer of a fleet.

@@ -1,6 +1,6 @@
 //! Lists of accepted and refused sources: their changes, and restarts.
 
-use equipoise_packet::Scheduler::Maglev;
+use equipoise_packet::FlowScheduler::Maglev;
 use equipoise_packet::control::ApplyError;
 use equipoise_packet::{Access, Capacity, Reason, VipSpec};
 

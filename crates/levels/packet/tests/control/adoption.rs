@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use equipoise_packet::Scheduler::{LeastConnection, Maglev, WeightedRandom};
+use equipoise_packet::FlowScheduler::{LeastConnection, Maglev, WeightedRandom};
 use equipoise_packet::control::{ControlError, Phase};
 use equipoise_packet::{Capacity, Control, Reason, Registry};
 use equipoise_pog::Seed;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Health, Weight};
-use equipoise_packet::Scheduler::{Maglev, WeightedRandom};
+use equipoise_packet::FlowScheduler::{Maglev, WeightedRandom};
 use equipoise_packet::abi::How;
 use equipoise_packet::control::Phase;
 use equipoise_packet::{BackendSpec, OnDown, Protocol};

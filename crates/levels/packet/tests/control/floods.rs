@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use equipoise_packet::Scheduler::{Maglev, RoundRobin};
+use equipoise_packet::FlowScheduler::{Maglev, RoundRobin};
 use equipoise_packet::abi::How;
 use equipoise_packet::control::FlowId;
 use equipoise_packet::{Capacity, Protocol, Reason};

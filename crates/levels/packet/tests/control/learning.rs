@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use equipoise_packet::Scheduler::Maglev;
+use equipoise_packet::FlowScheduler::Maglev;
 use equipoise_packet::control::Phase;
 use equipoise_packet::{Capacity, OwnTimeouts, Protocol, VipSpec};
 

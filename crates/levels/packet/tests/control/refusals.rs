@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use equipoise_core::Generation;
-use equipoise_packet::Scheduler::Maglev;
+use equipoise_packet::FlowScheduler::Maglev;
 use equipoise_packet::abi::Forward;
 use equipoise_packet::control::ApplyError;
 use equipoise_packet::{Ports, Snapshot, VipSpec};

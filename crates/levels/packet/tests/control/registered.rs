@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use equipoise_core::AdminState;
-use equipoise_packet::Scheduler::{Maglev, RoundRobin};
+use equipoise_packet::FlowScheduler::{Maglev, RoundRobin};
 use equipoise_packet::abi::FlowKey;
 use equipoise_packet::control::{FlowId, PinError};
 use equipoise_packet::{BackendId, Capacity, Registry, VipId};

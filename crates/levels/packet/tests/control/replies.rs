@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use equipoise_packet::Scheduler::Maglev;
+use equipoise_packet::FlowScheduler::Maglev;
 use equipoise_packet::abi::Forward;
 use equipoise_packet::packet::Parsed;
 use equipoise_packet::twin::{Route, Surroundings, Twin, Verdict};

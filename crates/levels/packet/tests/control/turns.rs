@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Weight};
-use equipoise_packet::Scheduler::{
+use equipoise_packet::FlowScheduler::{
     LeastConnection, Nq, RoundRobin, Sed, Sh, WeightedLeastConnection, WeightedRoundRobin,
 };
 use equipoise_packet::abi::{FlowKey, How};
@@ -94,7 +94,7 @@ fn connections_opened_one_after_another_are_spread_over_unequal_backends() {
 /// Opens flows, and compares each choice with `expected`, which knows the number of flows of each
 /// backend.
 fn compare_choices(
-    scheduler: equipoise_packet::Scheduler,
+    scheduler: equipoise_packet::FlowScheduler,
     weights: [u16; 4],
     expected: impl Fn(&[u64; 4], &[u64; 4]) -> usize,
 ) {
@@ -268,7 +268,7 @@ fn flows_of_udp_have_one_turn() {
 /// A client's later connections open with a SYN, and belong where its first one is.
 #[test]
 fn a_client_is_one_flow_if_it_is_known_by_its_address() {
-    for scheduler in [RoundRobin, equipoise_packet::Scheduler::Maglev] {
+    for scheduler in [RoundRobin, equipoise_packet::FlowScheduler::Maglev] {
         let mut world = World::new(1, capacity(), settings());
         let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
         spec.key = FlowKey::SourceAddress;
@@ -295,7 +295,7 @@ fn a_client_is_one_flow_if_it_is_known_by_its_address() {
 
 #[test]
 fn clients_of_a_prefix_are_one_flow_if_they_are_known_by_it() {
-    for scheduler in [RoundRobin, equipoise_packet::Scheduler::Maglev] {
+    for scheduler in [RoundRobin, equipoise_packet::FlowScheduler::Maglev] {
         let mut world = World::new(1, capacity(), settings());
         let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
         spec.key = FlowKey::SourcePrefix(24);
@@ -323,7 +323,7 @@ fn clients_of_a_prefix_are_one_flow_if_they_are_known_by_it() {
 
 #[test]
 fn flows_stay_when_the_scheduler_changes() {
-    use equipoise_packet::Scheduler::{Maglev, WeightedRandom};
+    use equipoise_packet::FlowScheduler::{Maglev, WeightedRandom};
     let mut world = World::one_vip(RoundRobin, &[1, 2, 3, 4]);
     let mut homes = Vec::new();
     for (round, scheduler) in

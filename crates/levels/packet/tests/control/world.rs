@@ -11,8 +11,8 @@ use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::packet::Parsed;
 use equipoise_packet::twin::{Surroundings, Twin};
 use equipoise_packet::{
-    Access, BackendSpec, Capacity, Control, Ledger, Limits, Memory, NextHop, OnDown, OwnTimeouts,
-    Ports, Protocol, Registry, Scheduler, Settings, Snapshot, Station, VipSpec,
+    Access, BackendSpec, Capacity, Control, FlowScheduler, Ledger, Limits, Memory, NextHop, OnDown,
+    OwnTimeouts, Ports, Protocol, Registry, Settings, Snapshot, Station, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -85,7 +85,7 @@ pub(crate) fn address_of(number: Backend) -> IpAddr {
 }
 
 /// The VIP of index `vip`, with these backends.
-pub(crate) fn vip(vip: u8, scheduler: Scheduler, backends: &[Backend]) -> VipSpec {
+pub(crate) fn vip(vip: u8, scheduler: FlowScheduler, backends: &[Backend]) -> VipSpec {
     VipSpec {
         address: vip_address(vip),
         ports: Ports::One(PORT),
@@ -218,7 +218,7 @@ impl World {
     }
 
     /// A VIP of a scheduler, settled.
-    pub(crate) fn one_vip(scheduler: Scheduler, backends: &[Backend]) -> World {
+    pub(crate) fn one_vip(scheduler: FlowScheduler, backends: &[Backend]) -> World {
         let mut world = World::new(1, capacity(), settings());
         world.apply(vec![vip(1, scheduler, backends)]);
         world.settle();
