@@ -186,7 +186,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-controller",
         ],
     ),
-    ("equipoise-acme", &["equipoise-basics", "equipoise-http-client", "equipoise-tls"]),
+    (
+        "equipoise-acme",
+        &["equipoise-basics", "equipoise-http-client", "equipoise-store", "equipoise-tls"],
+    ),
     (
         "equipoise-discovery",
         &["equipoise-basics", "equipoise-core", "equipoise-http-client", "equipoise-store"],

@@ -125,10 +125,10 @@ pub(super) fn check(file: &Values, doors: &[FrontDoor], findings: &mut Findings<
                  listens on 80 nor this one on 443; forward one of the ports to a front door of this process",
             );
         }
-        if file.given("cluster") {
+        if file.table("cluster").is_some_and(|cluster| cluster.given("controllers")) {
             warn(
-                "each node orders certificates for itself, and verification fails where the name leads to another node \
-                 at that moment; accepted without doubt: names that lead to this node alone",
+                "a node orders certificates for itself (controllers share theirs), and verification fails where the name \
+                 leads to another machine at that moment; accepted without doubt: names that lead to this node alone",
             );
         }
     }

@@ -1,14 +1,14 @@
-//! The account with the directory. Its key is this process's identity there.
+//! The account with the directory. Its key is the identity of this process, or of the cluster, there.
 
 use instant_acme::{Account, AccountCredentials, NewAccount};
 use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
+use crate::home::Home;
 use crate::options::Acme;
 use crate::order::OrderError;
-use crate::thread::on_thread;
 
-/// The file of an account.
+/// An account as it is kept.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     /// The address that the directory knows.
@@ -16,18 +16,20 @@ struct Saved {
     credentials: AccountCredentials,
 }
 
-/// Opens the account in the folder, or creates one there.
-pub(crate) async fn open(options: &Acme, client: &Client) -> Result<Account, OrderError> {
-    let folder = options.folder.clone();
-    let read = on_thread(move || folder.load_account()).await.flatten();
-    let read = read.map_err(|error| OrderError::file("read", &options.folder.account(), &error))?;
+/// Opens the account that is kept, or creates one.
+pub(crate) async fn open(
+    options: &Acme,
+    client: &Client,
+    home: &Home<'_>,
+) -> Result<Account, OrderError> {
     let builder = Account::builder_with_http(Box::new(client.clone()));
-    let Some(text) = read else { return create(options, client).await };
-    // A damaged file costs a new account, and nothing else.
+    let Some(text) = home.load_account().await? else {
+        return create(options, client, home).await;
+    };
+    // A damaged one costs a new account, and nothing else.
     let Ok(saved) = serde_json::from_str::<Saved>(&text) else {
-        let path = options.folder.account();
-        tracing::warn!("\"{}\" cannot be decoded; creating another account", path.display());
-        return create(options, client).await;
+        tracing::warn!("{} cannot be decoded; creating another account", home.account());
+        return create(options, client, home).await;
     };
     let credentials = serde_json::to_value(&saved.credentials).unwrap_or_default();
     let account = builder.from_credentials(saved.credentials).await?;
@@ -35,14 +37,18 @@ pub(crate) async fn open(options: &Acme, client: &Client) -> Result<Account, Ord
         let contacts = contacts(options);
         let contacts: Vec<&str> = contacts.iter().map(String::as_str).collect();
         account.update_contacts(&contacts).await?;
-        save(options, serde_json::json!({ "email": options.email, "credentials": credentials }))
-            .await?;
+        let saved = serde_json::json!({ "email": options.email, "credentials": credentials });
+        home.save_account(saved.to_string()).await?;
     }
     Ok(account)
 }
 
 /// Creates an account, in the place of any other.
-pub(crate) async fn create(options: &Acme, client: &Client) -> Result<Account, OrderError> {
+pub(crate) async fn create(
+    options: &Acme,
+    client: &Client,
+    home: &Home<'_>,
+) -> Result<Account, OrderError> {
     let contact = contacts(options);
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
     // `check` requires the operator's consent.
@@ -54,17 +60,12 @@ pub(crate) async fn create(options: &Acme, client: &Client) -> Result<Account, O
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let (account, credentials) = builder.create(&new, options.directory.clone(), None).await?;
     let saved = Saved { email: options.email.clone(), credentials };
-    save(options, serde_json::to_value(saved).unwrap_or_default()).await?;
+    let saved = serde_json::to_value(saved).unwrap_or_default();
+    home.save_account(saved.to_string()).await?;
     tracing::info!(directory = options.directory, account = account.id(), "ACME account created");
     Ok(account)
 }
 
 fn contacts(options: &Acme) -> Vec<String> {
     options.email.iter().map(|email| format!("mailto:{email}")).collect()
-}
-
-async fn save(options: &Acme, saved: serde_json::Value) -> Result<(), OrderError> {
-    let (folder, text) = (options.folder.clone(), saved.to_string());
-    let written = on_thread(move || folder.save_account(&text)).await.flatten();
-    written.map_err(|error| OrderError::file("written", &options.folder.account(), &error))
 }

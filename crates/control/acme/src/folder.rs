@@ -29,6 +29,11 @@ impl AcmeFolder {
         AcmeFolder(state.join("acme").join(name.trim_matches(['.', '-'])))
     }
 
+    /// The name of the folder.
+    pub(crate) fn name(&self) -> &str {
+        self.0.file_name().and_then(|name| name.to_str()).unwrap_or("directory")
+    }
+
     /// The file with chain and key of this name.
     pub fn certificate(&self, name: &str) -> CertificateFiles {
         CertificateFiles { chain: self.0.join(format!("{name}.pem")), key: None }
@@ -43,6 +48,12 @@ impl AcmeFolder {
             Err(_) if !files.chain.exists() => Ok(None),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Whether the file with chain and key of this name has this content.
+    pub(crate) fn has(&self, name: &str, pem: &str) -> bool {
+        let read = files::read_text(&self.certificate(name).chain, BYTES_MAX);
+        read.is_ok_and(|text| text == pem)
     }
 
     /// Replaces the file with chain and key of this name.

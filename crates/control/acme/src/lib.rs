@@ -7,18 +7,28 @@
 //! **Fails** by waiting: the last certificate stays in its file, and the next attempt comes later
 //! ([`pace`]).
 //!
+//! In a cluster, its controllers share account, certificates and answers in their store
+//! ([`ClusterMember`]): one of them orders, and all answer the challenges and get the certificates.
+//! A controller writes those into its folder, as if it had ordered them.
+//!
 //! One order runs at a time. Each certificate is for one name, so that a name that cannot be
 //! verified keeps no other name from its certificate.
 
 mod account;
+mod answer;
 mod client;
 mod folder;
+mod home;
+mod member;
+mod names;
 mod options;
 mod order;
 mod orders;
 mod pace;
+mod shared;
 mod thread;
 
 pub use folder::AcmeFolder;
+pub use names::{OrderState, Stage};
 pub use options::{Acme, Method, OrderedName};
-pub use orders::{OrderState, Orders, Stage};
+pub use orders::{ClusterMember, Orders};

@@ -4,13 +4,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use equipoise_tls::{ChallengeAnswer, Challenges};
 use instant_acme::{
-    Account, AuthorizationStatus, ChallengeType, Error, Identifier, KeyAuthorization, NewOrder,
-    Order, OrderStatus, Problem, RetryPolicy,
+    Account, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
+    Problem, RetryPolicy,
 };
-use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
+use crate::answer::Answer;
+use crate::home::{Given, Home};
 use crate::options::Method;
 use crate::pace::Fault;
 
@@ -90,11 +91,11 @@ pub(crate) async fn order(
     account: &Account,
     name: &str,
     methods: &[Method],
-    challenges: &Challenges,
+    home: &Home<'_>,
 ) -> Result<String, OrderError> {
     let identifiers = [Identifier::Dns(name.into())];
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
-    let answered = answer(&mut order, name, methods, challenges).await?;
+    let answered = answer(&mut order, name, methods, home).await?;
     let status = order.poll_ready(&POLL).await;
     let is_invalid = match &status {
         Ok(OrderStatus::Invalid) => true,
@@ -126,8 +127,8 @@ async fn answer(
     order: &mut Order,
     name: &str,
     methods: &[Method],
-    challenges: &Challenges,
-) -> Result<Vec<(Method, ChallengeAnswer)>, OrderError> {
+    home: &Home<'_>,
+) -> Result<Vec<(Method, Given)>, OrderError> {
     let mut answered = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -142,11 +143,8 @@ async fn answer(
         let challenge = authorization.challenge(kind_of(method));
         let mut challenge = challenge.ok_or(OrderError::NoMethod)?;
         let expected = challenge.key_authorization();
-        let answer = match method {
-            Method::Http01 => challenges.answer_http(&challenge.token, expected.as_str()),
-            Method::TlsAlpn01 => handshake(challenges, name, &expected)?,
-        };
-        answered.push((method, answer));
+        let answer = Answer::new(method, name, &challenge.token, &expected);
+        answered.push((method, home.answer(name, &answer).await?));
         challenge.set_ready().await?;
     }
     Ok(answered)
@@ -157,21 +155,6 @@ fn kind_of(method: Method) -> ChallengeType {
         Method::Http01 => ChallengeType::Http01,
         Method::TlsAlpn01 => ChallengeType::TlsAlpn01,
     }
-}
-
-/// Answers TLS-ALPN-01 with a certificate that has the digest of the key authorization in a
-/// critical extension (RFC 8737, section 3).
-fn handshake(
-    challenges: &Challenges,
-    name: &str,
-    expected: &KeyAuthorization,
-) -> Result<ChallengeAnswer, OrderError> {
-    let mut params = CertificateParams::new(vec![name.to_string()]).map_err(local)?;
-    let digest = expected.digest();
-    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
-    let key = KeyPair::generate().map_err(local)?;
-    let certificate = params.self_signed(&key).map_err(local)?;
-    challenges.answer_tls(name, certificate.der().clone(), key.into()).map_err(local)
 }
 
 /// The reason why the directory could not verify a name.
@@ -187,6 +170,6 @@ async fn reason(order: &mut Order) -> Option<String> {
     None
 }
 
-fn local(error: impl std::fmt::Display) -> OrderError {
+pub(crate) fn local(error: impl std::fmt::Display) -> OrderError {
     OrderError::Local(error.to_string())
 }

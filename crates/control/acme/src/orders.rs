@@ -1,10 +1,11 @@
 //! The task that orders and renews certificates, one after the other.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use equipoise_basics::{lock, rough};
+use equipoise_basics::{OncePerMinute, rough};
+use equipoise_store::{SealedStore, Transaction};
 use equipoise_tls::{Certificate, Challenges};
 use instant_acme::Account;
 use tokio::sync::watch;
@@ -12,49 +13,20 @@ use tokio::sync::watch;
 use crate::account;
 use crate::client::Client;
 use crate::folder::AcmeFolder;
+use crate::home::Home;
+use crate::member::{Effects, Member, learn};
+use crate::names::{NameState, Names, OrderState, Stage};
 use crate::options::{Acme, OrderedName};
 use crate::order::{OrderError, order};
 use crate::pace::{Fault, next_try, renewal};
+use crate::shared::{Shared, SharedError};
 use crate::thread::on_thread;
 
 /// Longest sleep between looks at the clock, which may be set.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// The stage of a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
-    /// No certificate yet; the next attempt is due later.
-    #[default]
-    Waiting,
-    /// An order is under way.
-    Ordering,
-    /// There is a certificate.
-    Issued,
-}
-
-impl Stage {
-    /// The name in status.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Waiting => "waiting",
-            Stage::Ordering => "ordering",
-            Stage::Issued => "issued",
-        }
-    }
-}
-
-/// The state of one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OrderState {
-    /// Its stage.
-    pub stage: Stage,
-    /// Failed attempts since the last success.
-    pub failures: u32,
-    /// The error of the last attempt; `None` after a success.
-    pub last_error: Option<String>,
-    /// The time of the next attempt, renewals included.
-    pub next_try: Option<SystemTime>,
-}
+/// Wait after the cluster's store could not be used.
+const STORE_AGAIN: Duration = Duration::from_secs(2);
 
 /// The handle of the task. Dropping it ends the task.
 #[derive(Debug)]
@@ -64,35 +36,15 @@ pub struct Orders {
     names: Arc<Names>,
 }
 
-/// States by name. A reload keeps them, so that it does not shorten a wait.
-#[derive(Debug, Default)]
-struct Names(Mutex<BTreeMap<String, NameState>>);
-
-#[derive(Debug)]
-struct NameState {
-    /// The folder that the state is of.
-    folder: AcmeFolder,
-    status: OrderState,
-    /// Position of the method to use. It moves on when the directory could not verify the name.
-    method: usize,
-    /// The kind of the last failure, and how many of that kind there were in a row.
-    kind: Option<(Fault, u32)>,
-}
-
-impl NameState {
-    fn new(folder: &AcmeFolder) -> NameState {
-        NameState { folder: folder.clone(), status: OrderState::default(), method: 0, kind: None }
-    }
-}
-
 impl Orders {
-    /// Starts the task, which has nothing to do before [`Orders::follow`].
-    pub fn start(challenges: Challenges) -> Orders {
+    /// Starts the task, which has nothing to do before [`Orders::follow`]. `cluster`: the members
+    /// of a cluster share account and certificates.
+    pub fn start(challenges: Challenges, cluster: Option<ClusterMember>) -> Orders {
         let (options, receiver) = watch::channel(None);
         let (sender, issued) = watch::channel(0);
         let names = Arc::<Names>::default();
         let task = Task { challenges, names: Arc::clone(&names), issued: sender };
-        tokio::spawn(task.run(receiver));
+        tokio::spawn(task.run(receiver, cluster));
         Orders { options, issued, names }
     }
 
@@ -113,34 +65,20 @@ impl Orders {
 
     /// The state of each name that was ever ordered.
     pub fn status(&self) -> BTreeMap<String, OrderState> {
-        let names = lock(&self.names.0);
-        names.iter().map(|(name, state)| (name.clone(), state.status.clone())).collect()
+        self.names.all()
     }
 }
 
-impl Names {
-    fn set<T>(
-        &self,
-        folder: &AcmeFolder,
-        name: &str,
-        change: impl FnOnce(&mut OrderState) -> T,
-    ) -> T {
-        self.state(folder, name, |state| change(&mut state.status))
-    }
+/// The store of a cluster, while it is open.
+type OpenedStore = Option<Arc<SealedStore>>;
 
-    fn state<T>(
-        &self,
-        folder: &AcmeFolder,
-        name: &str,
-        change: impl FnOnce(&mut NameState) -> T,
-    ) -> T {
-        let mut names = lock(&self.0);
-        let state = names.entry(name.into()).or_insert_with(|| NameState::new(folder));
-        if state.folder != *folder {
-            *state = NameState::new(folder);
-        }
-        change(state)
-    }
+/// A member of a cluster whose members share account and certificates.
+#[derive(Debug)]
+pub struct ClusterMember {
+    /// Its name, as part of a key.
+    pub name: Arc<str>,
+    /// The store, while it is open.
+    pub store: watch::Receiver<OpenedStore>,
 }
 
 struct Task {
@@ -150,34 +88,124 @@ struct Task {
 }
 
 impl Task {
-    async fn run(self, mut options: watch::Receiver<Option<Acme>>) {
+    async fn run(
+        self,
+        mut options: watch::Receiver<Option<Acme>>,
+        mut cluster: Option<ClusterMember>,
+    ) {
         loop {
             let now = options.borrow_and_update().clone();
+            let opened = cluster.as_mut().map(|cluster| cluster.store.borrow_and_update().clone());
+            let member = cluster.as_ref().map(|cluster| Arc::clone(&cluster.name));
+            let stores = cluster.as_mut().map(|cluster| &mut cluster.store);
             tokio::select! {
-                () = self.serve(now.as_ref()) => {}
+                () = self.serve(now.as_ref(), member.zip(opened)) => {}
                 changed = options.changed() => match changed {
                     Ok(()) => {}
                     Err(_) => return,
                 },
+                () = change(stores) => {}
             }
         }
     }
 
     /// Orders and renews; never ends.
-    async fn serve(&self, options: Option<&Acme>) {
+    async fn serve(&self, options: Option<&Acme>, cluster: Option<(Arc<str>, OpenedStore)>) {
         let Some(options) = options.filter(|it| !it.names.is_empty()) else {
             return std::future::pending().await;
         };
         for name in &options.names {
             self.look(&options.folder, &name.name).await;
         }
+        match cluster {
+            None => self.serve_alone(options).await,
+            // The last certificates stay in use.
+            Some((_, None)) => std::future::pending().await,
+            Some((member, Some(store))) => {
+                let shared = Shared::new(store, member, &options.folder);
+                let mut lines = OncePerMinute::default();
+                loop {
+                    if let Err(error) = self.serve_in_cluster(options, &shared).await
+                        && lines.may_write()
+                    {
+                        tracing::warn!(
+                            "{error}; the last certificates stay in use, and none is ordered"
+                        );
+                    }
+                    tokio::time::sleep(STORE_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn serve_alone(&self, options: &Acme) {
         let mut connection = Connection::default();
+        let home = Home::Folder { folder: &options.folder, challenges: &self.challenges };
+        loop {
+            self.order_due(options, &mut connection, &home).await;
+            self.wait_until_due(options).await;
+        }
+    }
+
+    /// Follows the store as a member, and orders while no other member does.
+    async fn serve_in_cluster(&self, options: &Acme, shared: &Shared) -> Result<(), SharedError> {
+        let Task { challenges, names, issued } = self;
+        let effects = Effects { challenges, names, issued };
+        let member = Member::join(options, shared, effects).await?;
+        tokio::select! {
+            ended = member.follow() => ended,
+            ended = self.order_in_cluster(options, shared) => ended,
+        }
+    }
+
+    async fn order_in_cluster(&self, options: &Acme, shared: &Shared) -> Result<(), SharedError> {
+        loop {
+            self.wait_until_due(options).await;
+            let mut leadership = shared.election()?.campaign(&shared.member).await?;
+            let fence = leadership.fence(Transaction::new());
+            // Another member may have ordered it meanwhile.
+            for name in &options.names {
+                if let Some(record) = shared.record(&name.name).await? {
+                    learn(&self.names, options, &name.name, &record);
+                }
+            }
+            let home = Home::Cluster { shared, fence };
+            let mut connection = Connection::default();
+            tokio::select! {
+                () = self.order_due(options, &mut connection, &home) => {}
+                () = leadership.lost() => {
+                    tracing::warn!("another member of the cluster may order certificates now");
+                }
+            }
+            // If the store does not answer, the lease ends.
+            drop(leadership.resign().await);
+        }
+    }
+
+    /// Waits until an attempt is due.
+    async fn wait_until_due(&self, options: &Acme) {
+        loop {
+            let next = options.names.iter().map(|name| self.due(options, name)).min();
+            let Some(next) = next else { return std::future::pending().await };
+            match next.duration_since(SystemTime::now()) {
+                Ok(wait) if !wait.is_zero() => tokio::select! {
+                    () = tokio::time::sleep(wait.min(LOOK)) => {}
+                    () = self.names.changed.notified() => {}
+                },
+                _ => return,
+            }
+        }
+    }
+
+    /// Makes all attempts that are due, one after the other.
+    async fn order_due(&self, options: &Acme, connection: &mut Connection, home: &Home<'_>) {
         loop {
             let next = options.names.iter().min_by_key(|name| self.due(options, name));
-            let Some(name) = next else { return std::future::pending().await };
-            match self.due(options, name).duration_since(SystemTime::now()) {
-                Ok(wait) if !wait.is_zero() => tokio::time::sleep(wait.min(LOOK)).await,
-                _ => self.attempt(options, name, &mut connection).await,
+            match next {
+                Some(name) if self.due(options, name) <= SystemTime::now() => {
+                    self.attempt(options, name, connection, home).await;
+                }
+                _ => return,
             }
         }
     }
@@ -221,25 +249,23 @@ impl Task {
         });
     }
 
-    async fn attempt(&self, options: &Acme, name: &OrderedName, connection: &mut Connection) {
+    async fn attempt(
+        &self,
+        options: &Acme,
+        name: &OrderedName,
+        connection: &mut Connection,
+        home: &Home<'_>,
+    ) {
         let before = self.names.set(&options.folder, &name.name, |status| {
             std::mem::replace(&mut status.stage, Stage::Ordering)
         });
         // An attempt that is abandoned leaves the stage as it was, too.
         let restored = Restored { task: self, folder: &options.folder, name: &name.name, before };
-        let outcome = self.obtain(options, name, connection).await;
+        let outcome = self.obtain(options, name, connection, home).await;
         drop(restored);
         match outcome {
-            Ok(certificate) => {
-                let next = renewal_of(&certificate);
-                self.names.state(&options.folder, &name.name, |state| {
-                    state.kind = None;
-                    state.status = OrderState {
-                        stage: Stage::Issued,
-                        next_try: Some(next),
-                        ..OrderState::default()
-                    };
-                });
+            Ok((certificate, state)) => {
+                self.names.state(&options.folder, &name.name, |it| *it = state);
                 let left = certificate.valid_until().duration_since(SystemTime::now());
                 let left = rough(left.unwrap_or_default().as_secs());
                 tracing::info!(
@@ -255,6 +281,10 @@ impl Task {
                 connection.account = None;
                 let not_before = connection.client.as_ref().and_then(Client::take_not_before);
                 self.failed(options, name, before, &error, not_before);
+                let state = self.names.state(&options.folder, &name.name, |state| state.clone());
+                if let Err(error) = home.save(&name.name, None, &state).await {
+                    tracing::warn!("{error}; other members do not know of the failed attempt");
+                }
             }
         }
     }
@@ -303,12 +333,14 @@ impl Task {
         );
     }
 
+    /// Orders a certificate and keeps it. Returns it with the new state of its name.
     async fn obtain(
         &self,
         options: &Acme,
         name: &OrderedName,
         connection: &mut Connection,
-    ) -> Result<Certificate, OrderError> {
+        home: &Home<'_>,
+    ) -> Result<(Certificate, NameState), OrderError> {
         let client = match connection.client.take() {
             Some(client) => client,
             None => {
@@ -320,19 +352,19 @@ impl Task {
         connection.client = Some(client.clone());
         let account = match connection.account.take() {
             Some(account) => account,
-            None => account::open(options, &client).await?,
+            None => account::open(options, &client, home).await?,
         };
         let first = self.names.state(&options.folder, &name.name, |state| state.method);
         let mut methods = name.methods.clone();
         let count = methods.len().max(1);
         methods.rotate_left(first % count);
         tracing::debug!(name = name.name, ?methods, "ordering a certificate");
-        let ordered = order(&account, &name.name, &methods, &self.challenges).await;
+        let ordered = order(&account, &name.name, &methods, home).await;
         let (account, pem) = match ordered {
             Err(error) if error.is_unknown_account() => {
                 // A directory for tests may have lost it.
-                let account = account::create(options, &client).await?;
-                let pem = order(&account, &name.name, &methods, &self.challenges).await?;
+                let account = account::create(options, &client, home).await?;
+                let pem = order(&account, &name.name, &methods, home).await?;
                 (account, pem)
             }
             ordered => (account, ordered?),
@@ -343,11 +375,12 @@ impl Task {
         if !is_for(&certificate, &name.name) {
             return Err(OrderError::Certificate("it is for another name".into()));
         }
-        let (folder, file) = (options.folder.clone(), name.name.clone());
-        let saved = on_thread(move || folder.save(&file, &pem)).await.flatten();
-        let path = options.folder.certificate(&name.name).chain;
-        saved.map_err(|error| OrderError::file("written", &path, &error))?;
-        Ok(certificate)
+        let next_try = Some(renewal_of(&certificate));
+        let status = OrderState { stage: Stage::Issued, next_try, ..OrderState::default() };
+        let method = self.names.state(&options.folder, &name.name, |state| state.method);
+        let state = NameState { status, method, kind: None };
+        home.save(&name.name, Some(&pem), &state).await?;
+        Ok((certificate, state))
     }
 }
 
@@ -372,8 +405,18 @@ impl Drop for Restored<'_> {
     }
 }
 
-fn is_for(certificate: &Certificate, name: &str) -> bool {
+pub(crate) fn is_for(certificate: &Certificate, name: &str) -> bool {
     certificate.names().iter().any(|it| it == name)
+}
+
+/// Ready when the store is opened or closed.
+async fn change(stores: Option<&mut watch::Receiver<OpenedStore>>) {
+    if let Some(stores) = stores
+        && stores.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 fn renewal_of(certificate: &Certificate) -> SystemTime {

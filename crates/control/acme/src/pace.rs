@@ -3,12 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use equipoise_basics::Backoff;
+use serde::{Deserialize, Serialize};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The kind of a failure, which decides about the wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// The directory could not be reached, or has a fault of its own.
     Temporary,

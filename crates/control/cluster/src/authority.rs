@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
@@ -197,6 +198,17 @@ impl Authority {
     /// Its key, as text. It is the cluster's only secret.
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
+    }
+
+    /// A secret that only machines with its key know. It stays the same when the authority is
+    /// renewed.
+    pub(crate) fn secret(&self, purpose: &str) -> [u8; 32] {
+        let mut secret = [0; 32];
+        let key = Salt::new(HKDF_SHA256, b"equipoise cluster").extract(self.key.serialized_der());
+        let (info, length) = ([purpose.as_bytes()], HKDF_SHA256);
+        let filled = key.expand(&info, length).and_then(|it| it.fill(&mut secret));
+        filled.expect("32 bytes are the length of SHA-256");
+        secret
     }
 
     /// Issues a controller's certificate with a new key. Nodes reach it by these host names and

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use equipoise_admission::{Admission, Limits};
 use equipoise_basics::lock;
 use equipoise_controller::{Intake, NodeReport};
-use equipoise_store::Store;
+use equipoise_store::{SealedStore, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -275,6 +275,11 @@ impl ClusterServer {
     /// and the check of theirs.
     pub fn peer_credentials(&self) -> PeerCredentials {
         Members::credentials(self.peers.credentials(), self.shared.evictions.clone())
+    }
+
+    /// The store, with a secret of the controllers for the private keys of certificates.
+    pub fn sealed(&self, store: Arc<dyn Store>) -> SealedStore {
+        SealedStore::new(store, &self.shared.authority.secret("certificates"))
     }
 
     /// Numbers of accepted, refused and dropped requests, by name.

@@ -20,7 +20,7 @@ use equipoise_cluster::{Cluster, ClusterServer, Journal, NodeClient, PeerCredent
 use equipoise_controller::{Controller, Edition, Instructions, Recorder, SourceRates};
 use equipoise_core::AdminState;
 use equipoise_monitor::Utilisation;
-use equipoise_store::{OpenStore, place};
+use equipoise_store::{OpenStore, SealedStore, place};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -81,6 +81,8 @@ pub struct Planner {
     learnt: watch::Sender<Learnt>,
     /// Certificates for connections between nodes, once known.
     tls: watch::Sender<Option<PeerCredentials>>,
+    /// The store of a cluster's controller while it is open, for certificates.
+    sealed: watch::Sender<Option<Arc<SealedStore>>>,
     /// In a cluster: the newest instructions, from any controller.
     newest: watch::Sender<Arc<Instructions>>,
     /// Backends that drain before their removal, by pool and name.
@@ -159,6 +161,7 @@ impl Planner {
             applied: watch::channel(None).0,
             learnt: watch::channel(Learnt::default()).0,
             tls: watch::channel(tls).0,
+            sealed: watch::channel(None).0,
             newest: watch::channel(Arc::default()).0,
             leaving: Mutex::default(),
             sources: Mutex::default(),
@@ -261,6 +264,17 @@ impl Planner {
     /// Certificates for connections between nodes, once known, and their changes.
     pub fn tls(&self) -> watch::Receiver<Option<PeerCredentials>> {
         self.tls.subscribe()
+    }
+
+    /// The name of this process in the store and in the cluster.
+    pub fn name(&self) -> &Arc<str> {
+        &self.instance
+    }
+
+    /// The store in which the cluster's controllers share certificates, while it is open. `None`:
+    /// this machine is no controller of a cluster.
+    pub fn sealed(&self) -> Option<watch::Receiver<Option<Arc<SealedStore>>>> {
+        matches!(self.seat, Seat::Controller(_)).then(|| self.sealed.subscribe())
     }
 
     /// Changes of this node's peers and their secret.

@@ -24,7 +24,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::Context;
-use equipoise_acme::Orders;
+use equipoise_acme::{ClusterMember, Orders};
 use equipoise_api::audit::Audit;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
@@ -130,7 +130,9 @@ impl Running {
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
         let registry = plane.registry;
-        let orders = Orders::start(challenges);
+        let name = Arc::clone(planner.name());
+        let member = planner.sealed().map(|store| ClusterMember { name, store });
+        let orders = Orders::start(challenges, member);
         orders.follow(config.acme.clone());
         let levels = Levels {
             registry,

@@ -97,7 +97,10 @@ fn a_directory_that_may_not_reach_this_process_is_a_warning() {
     assert!(found.contains(expected), "{found}");
     let clear = "[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'p'\n";
     assert_eq!(said(&format!("{AGREED}{clear}"), 8443, auto), "");
-    let cluster = "[cluster]\nstore = {}\n";
-    let found = said(&format!("{AGREED}{cluster}"), 443, auto);
-    assert!(found.contains("tls.auto: each node orders certificates for itself"), "{found}");
+    let node = "[cluster]\ncontrollers = ['c1.example:9911']\njoin-token-file = '/token'\n";
+    let found = said(&format!("{AGREED}{node}"), 443, auto);
+    assert!(found.contains("tls.auto: a node orders certificates for itself"), "{found}");
+    // Controllers share account and certificates.
+    let controller = said(&format!("{AGREED}[cluster]\nstore = {{}}\n"), 443, auto);
+    assert!(!controller.contains("tls.auto"), "{controller}");
 }

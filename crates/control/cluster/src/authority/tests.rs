@@ -95,3 +95,14 @@ fn keys_are_not_shown() {
     let secret = key.lines().nth(1).unwrap();
     assert!(!shown.contains(&secret[..20]) && shown.contains("prod"), "{shown}");
 }
+
+#[test]
+fn a_secret_is_that_of_the_key_and_its_purpose() {
+    let authority = Authority::new(&name("prod"), now()).unwrap();
+    let secret = authority.secret("certificates");
+    assert_ne!(secret, authority.secret("other"));
+    let again = Authority::from_pem(&authority.certificate_pem(), &authority.key_pem()).unwrap();
+    assert_eq!(again.renewed(now()).unwrap().secret("certificates"), secret);
+    let another = Authority::new(&name("prod"), now()).unwrap();
+    assert_ne!(another.secret("certificates"), secret);
+}

@@ -127,6 +127,7 @@ impl Planner {
         };
         if let Some(server) = &server {
             self.tls.send_replace(Some(server.peer_credentials()));
+            self.sealed.send_replace(Some(Arc::new(server.sealed(Arc::clone(&store.store)))));
         }
         let instructions = controller.handle().instructions();
         let following = tokio::spawn(self.follower().follow(instructions));
@@ -143,6 +144,7 @@ impl Planner {
         self.scalers.let_scale();
         let active = std::mem::replace(&mut *lock(&self.active), Active::Unasked);
         if let Active::Running(running) = active {
+            self.sealed.send_replace(None);
             running.following.abort();
             running.scaling.abort();
             // The nodes connect to another controller at once.

@@ -1,113 +1,24 @@
 //! Automatic certificates from a real ACME server: Let's Encrypt's pebble, with its DNS server for
 //! tests. `make test-setup` installs both (Debian's package pebble).
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod cluster;
+mod pebble;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use common::certificates::Certificates;
-use common::{Folder, Process, equipoise, reload, stderr, stdout, text};
-use equipoise_testkit::{HttpBackend, ReservedPort, eventually, free_port};
-use rcgen::{CertificateParams, KeyPair};
+use common::{Process, equipoise, reload, stderr, stdout, text};
+use equipoise_testkit::{HttpBackend, eventually, free_port};
+use pebble::Pebble;
 
 const NAME: &str = "www.example.org";
-
-/// An ACME server, and the folder of its files.
-struct Pebble {
-    folder: Folder,
-    process: Option<Process>,
-    _dns: Process,
-    listen: ReservedPort,
-    management: ReservedPort,
-    resolver: ReservedPort,
-    /// The share of requests that it rejects for their nonce, in percent.
-    nonces_rejected: u32,
-}
-
-impl Pebble {
-    /// Starts the server. It verifies names at these ports, and its certificates are valid for so
-    /// many seconds.
-    fn start(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
-        let mut pebble = Pebble::stopped(test, http, tls, valid_seconds);
-        pebble.start_again();
-        pebble
-    }
-
-    fn stopped(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
-        let Certificates { authority, folder } = Certificates::new(test);
-        let (listen, management) = (free_port(), free_port());
-        let key = KeyPair::generate().expect("a key");
-        let own = CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("an address");
-        let own = own.signed_by(&key, &authority).expect("a certificate");
-        let chain = folder.write("pebble.pem", &own.pem());
-        let key = folder.write("pebble.key", &key.serialize_pem());
-        // Versions before 2.7 have no profiles.
-        let config = format!(
-            r#"{{ "pebble": {{ "listenAddress": "{}", "managementListenAddress": "{}", "certificate": "{}",
-                "privateKey": "{}", "httpPort": {}, "tlsPort": {}, "ocspResponderURL": "",
-                "externalAccountBindingRequired": false, "certificateValidityPeriod": {valid_seconds},
-                "profiles": {{ "default": {{ "description": "", "validityPeriod": {valid_seconds} }} }} }} }}"#,
-            listen.address(),
-            management.address(),
-            text(&chain),
-            text(&key),
-            http.port(),
-            tls.port(),
-        );
-        folder.write("pebble.json", &config);
-        let (resolver, control) = (free_port(), free_port());
-        let mut dns = tool("pebble-challtestsrv");
-        dns.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-defaultIPv6", ""]);
-        dns.args(["-management", &control.address().to_string()]);
-        dns.args(["-dns01", &resolver.address().to_string()]);
-        let dns = Process::of(dns);
-        dns.wait_for_text("Starting challenge servers");
-        let nonces_rejected = 5;
-        Pebble { folder, process: None, _dns: dns, listen, management, resolver, nonces_rejected }
-    }
-
-    /// Starts the server, which knows no account or certificate of an earlier one.
-    fn start_again(&mut self) {
-        let mut command = tool("pebble");
-        command
-            .args(["-config", text(&self.folder.path("pebble.json"))])
-            .args(["-dnsserver", &self.resolver.address().to_string()])
-            .env("PEBBLE_VA_NOSLEEP", "1")
-            .env("PEBBLE_AUTHZREUSE", "0")
-            .env("PEBBLE_WFE_NONCEREJECT", self.nonces_rejected.to_string());
-        let process = Process::of(command);
-        process.wait_for_text("ACME directory available");
-        self.process = Some(process);
-        let root = Command::new("curl")
-            .args(["--silent", "--show-error", "--cacert", text(&self.folder.path("ca.pem"))])
-            .arg(format!("https://{}/roots/0", self.management.address()))
-            .output()
-            .expect("curl runs; `make test-setup` installs it");
-        assert!(root.status.success(), "{}", stderr(&root));
-        self.folder.write("root.pem", &stdout(&root));
-    }
-
-    fn stop(&mut self) {
-        self.process = None;
-    }
-}
-
-fn tool(name: &str) -> Command {
-    let found = Command::new(name)
-        .arg("-help")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let missing = "is missing: `make test-setup` installs it (Debian's package pebble)";
-    assert!(found.is_ok(), "{name} {missing}");
-    Command::new(name)
-}
 
 /// equipoise with an https front door that has an automatic certificate.
 struct Instance {
@@ -152,39 +63,16 @@ impl Instance {
 
     /// Asks the https front door with curl, which trusts pebble's root.
     fn ask(&self, pebble: &Pebble) -> Result<String, String> {
-        let port = self.https.port();
-        let output = Command::new("curl")
-            .args(["--silent", "--show-error", "--max-time", "60"])
-            .args(["--cacert", text(&pebble.folder.path("root.pem"))])
-            .args(["--resolve", &format!("{NAME}:{port}:127.0.0.1")])
-            .arg(format!("https://{NAME}:{port}/hello"))
-            .output()
-            .expect("curl runs; `make test-setup` installs it");
-        if output.status.success() { Ok(stdout(&output)) } else { Err(stderr(&output)) }
+        ask(pebble, NAME, self.https)
     }
 
     /// The serial number of the certificate that clients get; empty if they get none.
     fn serial(&self) -> String {
-        let output = Command::new("sh")
-            .arg("-c")
-            .arg(format!(
-                "openssl s_client -connect {} -servername {NAME} </dev/null 2>/dev/null | \
-                 openssl x509 -noout -serial 2>/dev/null",
-                self.https
-            ))
-            .output()
-            .expect("openssl runs; `make test-setup` installs it");
-        stdout(&output).trim().to_string()
+        serial(NAME, self.https)
     }
 
     fn api(&self, path: &str) -> String {
-        let mut stream = UnixStream::connect(&self.socket).expect("the API listens");
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("the API reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the API answers");
-        answer
+        api(&self.socket, path)
     }
 
     /// `equipoise status` for people.
@@ -195,6 +83,42 @@ impl Instance {
     fn waits_for(&self, text: &str) {
         self.process.wait_for_text(text);
     }
+}
+
+/// Asks for this name at this address with curl, which trusts pebble's root.
+fn ask(pebble: &Pebble, name: &str, https: SocketAddr) -> Result<String, String> {
+    let port = https.port();
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--max-time", "60"])
+        .args(["--cacert", text(&pebble.folder.path("root.pem"))])
+        .args(["--resolve", &format!("{name}:{port}:{}", https.ip())])
+        .arg(format!("https://{name}:{port}/hello"))
+        .output()
+        .expect("curl runs; `make test-setup` installs it");
+    if output.status.success() { Ok(stdout(&output)) } else { Err(stderr(&output)) }
+}
+
+/// The serial number of the certificate that clients get for this name; empty if they get none.
+fn serial(name: &str, https: SocketAddr) -> String {
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(format!(
+            "openssl s_client -connect {https} -servername {name} </dev/null 2>/dev/null | \
+             openssl x509 -noout -serial 2>/dev/null"
+        ))
+        .output()
+        .expect("openssl runs; `make test-setup` installs it");
+    stdout(&output).trim().to_string()
+}
+
+/// The answer of an instance's API.
+fn api(socket: &Path, path: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the API listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the API reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    answer
 }
 
 /// The only folder of a directory's account and certificates.
