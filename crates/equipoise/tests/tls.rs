@@ -436,3 +436,82 @@ fn check_names_the_file_and_what_does_not_match() {
                     256 bits)";
     assert!(said.contains(expected), "{said}");
 }
+
+impl Certificates {
+    /// Writes the authority's OCSP response about `FILE.pem` to `to`. `status` is that of
+    /// openssl's index: V, or R for revoked.
+    fn respond(&self, file: &str, status: &str, to: &str) {
+        let key = self.folder.write("ca.key", &self.authority.key().serialize_pem());
+        let (ca, certificate) = (self.path("ca.pem"), self.path(&format!("{file}.pem")));
+        let openssl = |args: &[&str]| {
+            let output = Command::new("openssl").args(args).output();
+            let output = output.expect("openssl runs; `make test-setup` installs it");
+            assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+            stdout(&output)
+        };
+        let serial = openssl(&["x509", "-in", &certificate, "-noout", "-serial"]);
+        let serial = serial.trim().trim_start_matches("serial=");
+        let revoked = if status == "R" { "260101000000Z" } else { "" };
+        let line = format!("{status}\t401231235959Z\t{revoked}\t{serial}\tunknown\t/CN=site\n");
+        let index = self.folder.write("index.txt", &line);
+        // The file changes at once, as an operator's would.
+        let new = self.path("new.ocsp");
+        openssl(&[
+            "ocsp",
+            "-index",
+            text(&index),
+            "-CA",
+            &ca,
+            "-rsigner",
+            &ca,
+            "-rkey",
+            text(&key),
+            "-issuer",
+            &ca,
+            "-cert",
+            &certificate,
+            "-respout",
+            &new,
+            "-nmin",
+            "60",
+            "-noverify",
+        ]);
+        std::fs::rename(new, self.folder.path(to)).expect("a file");
+    }
+}
+
+#[test]
+fn an_ocsp_response_is_stapled_while_it_is_that_of_the_certificate() {
+    let backend = HttpBackend::echo();
+    let certificates = Certificates::new("tls-ocsp");
+    let table = certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
+    certificates.issue("other", &["other.example"], &PKCS_ECDSA_P256_SHA256);
+    // curl looks for the issuer in the chain.
+    let chain = std::fs::read_to_string(certificates.path("site.pem")).expect("a file");
+    certificates.folder.write("site.pem", &(chain + &certificates.authority.pem()));
+    certificates.respond("other", "V", "site.ocsp");
+    let ocsp = format!(", ocsp = \"{}\" }}", certificates.path("site.ocsp"));
+    let tls = format!("{{ certificates = [{}] }}", table.replace(" }", &ocsp));
+    let instance = Instance::start(certificates, &tls, &backend);
+    let warning = "site.ocsp\" is for another certificate; it is not stapled";
+    instance.process.wait_for_text(warning);
+    let checked = equipoise(&["check", text(&instance.file)]);
+    assert!((stdout(&checked) + &stderr(&checked)).contains(warning));
+    let status = |args: &[&str]| instance.described(&[args, &["-status"]].concat());
+    assert!(status(&[]).contains("OCSP response: no response sent"), "{}", status(&[]));
+    let shown = || stdout(&equipoise(&["status", "--api", text(&instance.socket)]));
+    assert!(shown().contains("has no OCSP response to staple"), "{}", shown());
+    // The right one is used once its file rests.
+    instance.certificates.respond("site", "V", "site.ocsp");
+    let is_good = |said: String| {
+        said.contains("OCSP Response Status: successful") && said.contains("Cert Status: good")
+    };
+    assert!(eventually(|| is_good(status(&[]))), "{}", status(&[]));
+    assert!(is_good(status(&["-tls1_2"])), "{}", status(&["-tls1_2"]));
+    assert!(!shown().contains("OCSP"), "{}", shown());
+    let asked = instance.curl(&instance.http, NAME, &["--cert-status", "URL/"]);
+    assert!(asked.is_ok(), "{asked:?}");
+    instance.certificates.respond("site", "R", "site.ocsp");
+    instance.process.wait_for_text("site.ocsp\" says that the certificate is revoked");
+    assert!(eventually(|| status(&[]).contains("no response sent")), "{}", status(&[]));
+}

@@ -76,7 +76,7 @@ impl TlsArgs {
             }
             return Ok(None);
         };
-        let files = CertificateFiles { chain: chain.clone(), key: self.key.clone() };
+        let files = CertificateFiles { chain: chain.clone(), key: self.key.clone(), ocsp: None };
         let own = files.load(|path| std::fs::read_to_string(path));
         let option = if self.key.is_some() { "--certificate and --key" } else { "--certificate" };
         Ok(Some(own.with_context(|| format!("{option} cannot be used"))?))

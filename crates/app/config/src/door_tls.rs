@@ -89,13 +89,21 @@ fn certificate(
     findings: &mut Findings<'_>,
 ) -> Option<Certificate> {
     let path = |option: &str| values.text(option).map(PathBuf::from);
-    let files = CertificateFiles { chain: path("chain")?, key: path("key") };
+    let files = CertificateFiles { chain: path("chain")?, key: path("key"), ocsp: path("ocsp") };
     let key_option = if files.key.is_some() { "key" } else { "chain" };
     match files.load(|path| (around.read)(path, FileKind::Certificates)) {
         Ok(certificate) => {
             let secret = "the key, with which others can pose as this server";
             secret_file::warn(values, key_option, Readers::OwnerAndGroup, secret, around, findings);
             warn_of_times(values, "chain", &certificate, findings);
+            let certificate = certificate.stapled(|path| {
+                let text = (around.read)(path, FileKind::Ocsp)?;
+                Ok(text.chars().map(|byte| byte as u8).collect())
+            });
+            if let Some(problem) = certificate.staple_problem(SystemTime::now()) {
+                let text = format!("{problem}; it is not stapled");
+                findings.warning(values.at("ocsp"), &values.path_of("ocsp"), text);
+            }
             Some(certificate)
         }
         Err(error) => {

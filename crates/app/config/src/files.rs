@@ -14,6 +14,8 @@ pub enum FileKind {
     Secret,
     /// Certificates or keys in PEM.
     Certificates,
+    /// An OCSP response in DER. The text has a character for each byte, with the same number.
+    Ocsp,
     /// Settings of Cyclone DDS in XML.
     DdsSettings,
     /// Types in IDL.
@@ -28,7 +30,7 @@ impl FileKind {
         match self {
             FileKind::Config => 64 << 20,
             FileKind::Zone => 256 << 20,
-            FileKind::Secret => 64 << 10,
+            FileKind::Secret | FileKind::Ocsp => 64 << 10,
             FileKind::Page => 1 << 20,
             FileKind::Certificates | FileKind::DdsSettings | FileKind::Idl => 4 << 20,
         }
@@ -37,5 +39,11 @@ impl FileKind {
 
 /// Reads a regular file up to the largest size of its kind.
 pub(super) fn read(path: &Path, kind: FileKind) -> io::Result<String> {
-    equipoise_basics::files::read_text(path, kind.bytes_max())
+    match kind {
+        FileKind::Ocsp => {
+            let bytes = equipoise_basics::files::read(path, kind.bytes_max())?;
+            Ok(bytes.into_iter().map(char::from).collect())
+        }
+        _ => equipoise_basics::files::read_text(path, kind.bytes_max()),
+    }
 }

@@ -105,7 +105,11 @@ fn certificate(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<equipoise_tls::Certificate> {
-    let files = CertificateFiles { chain: chain.into(), key: tls.text("key").map(PathBuf::from) };
+    let files = CertificateFiles {
+        chain: chain.into(),
+        key: tls.text("key").map(PathBuf::from),
+        ocsp: None,
+    };
     let key_option = if files.key.is_some() { "key" } else { "certificate" };
     match files.load(|path| (around.read)(path, FileKind::Certificates)) {
         Ok(certificate) => {

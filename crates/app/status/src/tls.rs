@@ -32,6 +32,7 @@ pub fn tls(status: &DoorTlsStatus, states: &CertificateStates) -> TlsStatus {
             valid_until_unix_seconds: until,
             days_left: days_until(until),
             problem: it.files().and_then(|files| states.problems.get(files).cloned()),
+            not_stapled: it.staple_problem(SystemTime::now()),
         }
     };
     let names = status.tls.automatic().iter();

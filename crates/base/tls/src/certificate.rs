@@ -1,6 +1,7 @@
 //! One certificate: its chain, its key and its content.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +17,7 @@ use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 use crate::error::CertificateError;
 use crate::fault::is_visible;
+use crate::ocsp::{self, OcspError, Validity};
 use crate::profile::PROVIDER;
 
 /// The kind of a key, in the order of preference: ECDSA and Ed25519 cost a fraction of the CPU time
@@ -51,12 +53,15 @@ pub struct CertificateFiles {
     pub chain: PathBuf,
     /// The private key; `None`: `chain` has it.
     pub key: Option<PathBuf>,
+    /// An OCSP response to staple.
+    pub ocsp: Option<PathBuf>,
 }
 
 impl CertificateFiles {
     /// Every file once.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.chain), self.key.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+        let all = [Some(&self.chain), self.key.as_ref(), self.ocsp.as_ref()];
+        all.into_iter().flatten().map(PathBuf::as_path)
     }
 }
 
@@ -70,6 +75,22 @@ pub struct Certificate {
     valid_from: SystemTime,
     valid_until: SystemTime,
     files: Option<Arc<CertificateFiles>>,
+    /// The response of `files.ocsp`, or the reason why there is none.
+    staple: Option<Result<Staple, OcspError>>,
+}
+
+/// An OCSP response that goes with a certificate.
+#[derive(Clone)]
+struct Staple {
+    /// The certificate and its key, with the response.
+    key: Arc<CertifiedKey>,
+    validity: Validity,
+}
+
+impl PartialEq for Staple {
+    fn eq(&self, other: &Staple) -> bool {
+        self.key.ocsp == other.key.ocsp
+    }
 }
 
 impl Certificate {
@@ -108,7 +129,8 @@ impl Certificate {
             Err(error) => return Err(CertificateError::Unusable(error.to_string())),
         }
         let key = Arc::new(key);
-        Ok(Certificate { key, kind, subject, names, valid_from, valid_until, files: None })
+        let (files, staple) = (None, None);
+        Ok(Certificate { key, kind, subject, names, valid_from, valid_until, files, staple })
     }
 
     pub(crate) fn of_files(self, files: CertificateFiles) -> Certificate {
@@ -120,9 +142,46 @@ impl Certificate {
         self.files.as_deref()
     }
 
-    /// The chain and the key as handshakes use them.
+    /// The same with the OCSP response of its files, as `read` reads it.
+    pub fn stapled(self, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Certificate {
+        let path = self.files.as_ref().and_then(|files| files.ocsp.as_deref());
+        let staple = path.map(|path| match read(path) {
+            Ok(response) => self.staple(response),
+            Err(error) => Err(OcspError::Read(error.to_string())),
+        });
+        Certificate { staple, ..self }
+    }
+
+    fn staple(&self, response: Vec<u8>) -> Result<Staple, OcspError> {
+        let chain: Vec<&[u8]> = self.key.cert.iter().map(AsRef::as_ref).collect();
+        let validity = ocsp::validity(&response, &chain)?;
+        let mut key = CertifiedKey::clone(&self.key);
+        key.ocsp = Some(response);
+        Ok(Staple { key: Arc::new(key), validity })
+    }
+
+    /// The reason why the OCSP response of its files is not stapled; `None`: it is, or there is no
+    /// such file. The text begins with the file.
+    pub fn staple_problem(&self, now: SystemTime) -> Option<String> {
+        let error = match self.staple.as_ref()? {
+            Ok(staple) => staple.validity.fault(now)?,
+            Err(error) => error.clone(),
+        };
+        let path = self.files.as_ref().and_then(|files| files.ocsp.as_deref())?;
+        Some(format!("\"{}\" {error}", path.display()))
+    }
+
+    /// The chain and the key.
     pub(crate) fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
+    }
+
+    /// The chain and the key for a handshake, with the OCSP response while that is valid.
+    pub(crate) fn presented(&self, now: SystemTime) -> &Arc<CertifiedKey> {
+        match &self.staple {
+            Some(Ok(staple)) if staple.validity.fault(now).is_none() => &staple.key,
+            _ => &self.key,
+        }
     }
 
     /// The kind of its key.
@@ -191,7 +250,7 @@ fn days(from: SystemTime, to: SystemTime) -> u64 {
 impl PartialEq for Certificate {
     /// The chain determines the key, because they match.
     fn eq(&self, other: &Certificate) -> bool {
-        self.key.cert == other.key.cert && self.files == other.files
+        self.key.cert == other.key.cert && self.files == other.files && self.staple == other.staple
     }
 }
 
@@ -289,7 +348,7 @@ fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     names.value.general_names.iter().filter_map(dns).collect()
 }
 
-fn time(unix_seconds: i64) -> SystemTime {
+pub(crate) fn time(unix_seconds: i64) -> SystemTime {
     let seconds = Duration::from_secs(u64::try_from(unix_seconds).unwrap_or(0));
     UNIX_EPOCH.checked_add(seconds).unwrap_or(UNIX_EPOCH)
 }

@@ -12,6 +12,7 @@ mod error;
 mod fault;
 mod files;
 mod names;
+mod ocsp;
 mod peer;
 mod profile;
 mod server;
@@ -25,6 +26,7 @@ pub use clients::{ClientIdentity, Clients, alternative_names, common_name, is_su
 pub use error::{CertificateError, Part};
 pub use fault::{Fault, FaultKind};
 pub use files::FileError;
+pub use ocsp::OcspError;
 pub use peer::{NotThePeer, PeerCertificate, PeerCertificates, PeerIdentity, PeerTls};
 pub use profile::Profile;
 pub use server::{Protocols, ServerTls, TlsOptions};

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -82,7 +83,7 @@ impl ByName {
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let picked = self.pick(hello.server_name(), hello.signature_schemes());
-        picked.map(|certificate| Arc::clone(certificate.key()))
+        picked.map(|certificate| Arc::clone(certificate.presented(SystemTime::now())))
     }
 }
 

@@ -36,7 +36,7 @@ impl AcmeFolder {
 
     /// The file with chain and key of this name.
     pub fn certificate(&self, name: &str) -> CertificateFiles {
-        CertificateFiles { chain: self.0.join(format!("{name}.pem")), key: None }
+        CertificateFiles { chain: self.0.join(format!("{name}.pem")), key: None, ocsp: None }
     }
 
     /// Reads the certificate for this name. `None`: there is none yet.

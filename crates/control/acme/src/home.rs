@@ -59,11 +59,7 @@ impl Home<'_> {
     }
 
     /// Gives the answer to a challenge of `name`, at every member.
-    pub(crate) async fn answer(
-        &self,
-        name: &str,
-        answer: &Answer,
-    ) -> Result<Given, OrderError> {
+    pub(crate) async fn answer(&self, name: &str, answer: &Answer) -> Result<Given, OrderError> {
         match self {
             Home::Folder { challenges, .. } => answer.give(challenges).map(Some).map_err(local),
             Home::Cluster { shared, fence } => {

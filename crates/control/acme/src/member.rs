@@ -134,7 +134,10 @@ impl<'m> Member<'m> {
                 Ok(true) => self.effects.issued.send_modify(|count| *count += 1),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::error!(name, "the certificate in the cluster's store is not used: {error}");
+                    tracing::error!(
+                        name,
+                        "the certificate in the cluster's store is not used: {error}"
+                    );
                 }
             }
             self.taken.insert(name.clone(), pem);

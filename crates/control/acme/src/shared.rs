@@ -172,7 +172,10 @@ impl Shared {
             if tokio::time::Instant::now() >= end {
                 let late: Vec<_> = late.iter().map(|entry| entry.key.name()).collect();
                 let late = late.join(", ");
-                tracing::warn!(name, "members that do not confirm the answer to a challenge: {late}");
+                tracing::warn!(
+                    name,
+                    "members that do not confirm the answer to a challenge: {late}"
+                );
                 return Ok(());
             }
             tokio::time::sleep(CONFIRM_LOOK).await;

@@ -2,7 +2,7 @@
 //! backends.
 //! Warns before they expire.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,7 @@ impl Control {
         let mut issued = self.levels.orders.issued();
         // The load of the file has warned.
         let (mut looks, mut warned) = (Looks::default(), Instant::now());
+        let mut not_stapled = BTreeSet::new();
         loop {
             let is_issued = tokio::select! {
                 _ = ticks.tick() => false,
@@ -73,6 +74,7 @@ impl Control {
                 warned = Instant::now();
                 warn(all.values().flatten());
             }
+            warn_of_staples(all.values().flatten(), &mut not_stapled);
             let files: Vec<CertificateFiles> = all.into_keys().collect();
             // A file system may hang. Then the thread does, and nothing else.
             let look = {
@@ -222,6 +224,23 @@ fn warn<'c>(all: impl Iterator<Item = &'c Certificate>) {
     }
 }
 
+/// Warns once of each OCSP response that is not stapled, also of one that has just expired.
+fn warn_of_staples<'c>(all: impl Iterator<Item = &'c Certificate>, known: &mut BTreeSet<String>) {
+    let problems = all.filter_map(|it| Some((it.subject(), it.staple_problem(SystemTime::now())?)));
+    let mut now = BTreeSet::new();
+    for (subject, problem) in problems {
+        if !known.contains(&problem) {
+            tracing::warn!(
+                event = "certificate.not-stapled",
+                subject = subject,
+                "the OCSP response {problem}; it is not stapled"
+            );
+        }
+        now.insert(problem);
+    }
+    *known = now;
+}
+
 fn stamps(files: &[CertificateFiles]) -> BTreeMap<PathBuf, Stamp> {
     let stamp = |it: Metadata| (it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec());
     let look = |path: &Path| (path.to_owned(), std::fs::metadata(path).ok().map(stamp));
@@ -231,8 +250,10 @@ fn stamps(files: &[CertificateFiles]) -> BTreeMap<PathBuf, Stamp> {
 fn read_all(files: Vec<CertificateFiles>) -> Read {
     let read =
         |path: &Path| equipoise_basics::files::read_text(path, FileKind::Certificates.bytes_max());
+    let response = |path: &Path| equipoise_basics::files::read(path, FileKind::Ocsp.bytes_max());
     let one = |files: CertificateFiles| {
-        let outcome = files.load(read).map_err(|error| error.to_string());
+        let loaded = files.load(read).map(|it| it.stapled(response));
+        let outcome = loaded.map_err(|error| error.to_string());
         (files, outcome)
     };
     files.into_iter().map(one).collect()

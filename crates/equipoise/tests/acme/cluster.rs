@@ -163,7 +163,15 @@ fn survives(test: &str, has_http: bool) {
     assert!(!cluster.printed(dead).contains("certificate issued"), "{}", cluster.printed(dead));
     // The store has keys and account only encrypted.
     let found = std::process::Command::new("grep")
-        .args(["--recursive", "--text", "--files-with-matches", "-e", "PRIVATE KEY", "-e", "key_pkcs8"])
+        .args([
+            "--recursive",
+            "--text",
+            "--files-with-matches",
+            "-e",
+            "PRIVATE KEY",
+            "-e",
+            "key_pkcs8",
+        ])
         .arg(cluster.pebble.folder.path("etcd"))
         .output()
         .expect("grep runs");

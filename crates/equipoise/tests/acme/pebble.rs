@@ -29,13 +29,23 @@ pub(crate) struct Pebble {
 impl Pebble {
     /// Starts the server. It verifies names at these ports, and its certificates are valid for so
     /// many seconds.
-    pub(crate) fn start(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
+    pub(crate) fn start(
+        test: &str,
+        http: SocketAddr,
+        tls: SocketAddr,
+        valid_seconds: u64,
+    ) -> Pebble {
         let mut pebble = Pebble::stopped(test, http, tls, valid_seconds);
         pebble.start_again();
         pebble
     }
 
-    pub(crate) fn stopped(test: &str, http: SocketAddr, tls: SocketAddr, valid_seconds: u64) -> Pebble {
+    pub(crate) fn stopped(
+        test: &str,
+        http: SocketAddr,
+        tls: SocketAddr,
+        valid_seconds: u64,
+    ) -> Pebble {
         let Certificates { authority, folder } = Certificates::new(test);
         let (listen, management) = (free_port(), free_port());
         let key = KeyPair::generate().expect("a key");

@@ -157,7 +157,7 @@ fn tls_alpn_01_is_answered_at_tcp_front_doors_before_the_first_certificate() {
 
 /// TLS that waits for the first certificate of [`VERIFIED`].
 fn awaiting(protocols: Protocols) -> ServerTls {
-    let files = CertificateFiles { chain: "/new.pem".into(), key: None };
+    let files = CertificateFiles { chain: "/new.pem".into(), key: None, ocsp: None };
     let automatic = vec![AutomaticName { name: VERIFIED.into(), files }];
     let options = TlsOptions { automatic, protocols, ..TlsOptions::default() };
     ServerTls::new(options, Vec::new()).expect("there is randomness")

@@ -71,4 +71,8 @@ pub struct CertificateStatus {
     /// The error of newer files, because of which this certificate is still in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The reason why the OCSP response of `ocsp` is not stapled; absent if it is, or if there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_stapled: Option<String>,
 }

@@ -32,7 +32,14 @@ pub(super) fn details(door: &str, tls: &TlsStatus, now: SystemTime) -> Vec<Strin
             DAYS.. => None,
         };
         let problem = it.problem.as_ref().map(|problem| format!("is still in use: {problem}"));
-        expiry.into_iter().chain(problem).map(|text| line(it, text)).collect::<Vec<_>>()
+        let staple = it.not_stapled.as_ref();
+        let staple = staple.map(|problem| format!("has no OCSP response to staple: {problem}"));
+        expiry
+            .into_iter()
+            .chain(problem)
+            .chain(staple)
+            .map(|text| line(it, text))
+            .collect::<Vec<_>>()
     });
     let automatic = tls.automatic.iter().filter_map(|it| automatic(door, it, now));
     lines.chain(automatic).collect()

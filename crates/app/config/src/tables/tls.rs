@@ -189,7 +189,20 @@ static CERTIFICATE: Table = Table {
             "`chain` has it",
             "Its private key, not encrypted.",
         ),
+        Opt::optional(
+            "ocsp",
+            Kind::Text(&DER_FILE),
+            "clients have to ask the authority",
+            "A file in DER with the authority's OCSP response for the certificate, for clients that ask for it \
+             (stapling). One that has expired, or is for another certificate, is not sent; the log has a warning.",
+        ),
     ],
+};
+
+static DER_FILE: Form = Form {
+    noun: "a path to a file",
+    accepted: "a path with a `/` in it, such as \"/etc/equipoise/site.ocsp\"",
+    fits: PEM_FILE.fits,
 };
 
 static CLIENTS: Table = Table {

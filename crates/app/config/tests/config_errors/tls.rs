@@ -414,3 +414,23 @@ fn authorities_of_a_collector_in_the_clear_have_no_effect() {
     assert!(found("http://127.0.0.1:4318").contains(expected));
     assert!(!found("https://127.0.0.1:4318").contains("tracing.ca"));
 }
+
+#[test]
+fn an_ocsp_response_that_is_not_stapled_is_a_warning() {
+    let with = |ocsp: &str| {
+        certificates(&format!("[{{ chain = '/site.pem', key = '/site.key', ocsp = '{ocsp}' }}]"))
+    };
+    for (file, expected) in [
+        ("/none", "\"/none\" cannot be read: No such file or directory; it is not stapled"),
+        (
+            "/empty",
+            "\"/empty\" is not an OCSP response in DER, as `openssl ocsp -respout` writes it",
+        ),
+    ] {
+        let found = with(file);
+        let place = "warning: session[0.0.0.0:443].tls.certificates[/site.pem].ocsp: ";
+        assert!(found.contains(place) && found.contains(expected), "{found}");
+    }
+    let wrong = with("site.ocsp");
+    assert!(wrong.contains("accepted: a path with a `/` in it, such as"), "{wrong}");
+}

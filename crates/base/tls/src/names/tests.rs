@@ -66,7 +66,7 @@ fn a_certificate_without_dns_names_is_a_default() {
 fn a_name_whose_first_certificate_is_awaited_gets_no_other_one() {
     let awaited = |name: &str| AutomaticName {
         name: name.into(),
-        files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None },
+        files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None, ocsp: None },
     };
     let schemes = [ECDSA_NISTP256_SHA256];
     let names = ["a.example", "b.example"].map(awaited);

@@ -117,7 +117,7 @@ fn http_is_chosen_in_the_order_of_the_server_and_nothing_else_accepted() {
 fn certificates_of_automatic_names_come_in_the_order_of_the_names() {
     let automatic = |name: &str| AutomaticName {
         name: name.into(),
-        files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None },
+        files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None, ocsp: None },
     };
     let names = ["a.example", "b.example"].map(automatic);
     let of = |name: &AutomaticName| {
