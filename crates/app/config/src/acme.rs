@@ -1,8 +1,10 @@
 //! `[acme]`, and the front doors that get certificates from there.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use equipoise_acme::{Acme, AcmeFolder, Method, OrderedName};
+use equipoise_dns::config::ZoneConfig;
 use equipoise_session::config::{FrontDoor, Protocol};
 use equipoise_store::place;
 use equipoise_tls::{AutomaticName, Certificate};
@@ -52,13 +54,16 @@ pub(super) fn names(
 pub(super) fn config(
     file: &Values,
     folder: Option<AcmeFolder>,
-    doors: &[FrontDoor],
+    (doors, zones): (&[FrontDoor], &[Arc<ZoneConfig>]),
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Acme> {
     let values = file.table("acme")?;
-    let names = ordered(doors);
-    if names.is_empty() {
+    let names = ordered(doors, zones);
+    // A controller that answers for zones gives the answers to other controllers' challenges.
+    let shares = file.table("cluster").is_some_and(|cluster| cluster.given("store"));
+    let answers = file.given("acme") && shares && !zones.is_empty();
+    if names.is_empty() && !answers {
         let states = file.tables("session").iter().filter_map(|door| door.table("tls"));
         if file.given("acme") && !states.into_iter().any(|tls| tls.given("auto")) {
             let text = "has no effect: no front door has `tls = { auto = [...] }`";
@@ -66,7 +71,7 @@ pub(super) fn config(
         }
         return None;
     }
-    if !values.flag("terms-agreed") {
+    if !names.is_empty() && !values.flag("terms-agreed") {
         let text = "not true, and front doors have `auto`; accepted: true, if you agree to the terms of the authority";
         findings.error(values.at("terms-agreed"), "acme.terms-agreed", text.into());
     }
@@ -81,7 +86,7 @@ pub(super) fn config(
 
 /// Each name once, with the ways to verify it. Behind a device that forwards ports, the ports here
 /// are others, so every way is tried.
-fn ordered(doors: &[FrontDoor]) -> Vec<OrderedName> {
+fn ordered(doors: &[FrontDoor], zones: &[Arc<ZoneConfig>]) -> Vec<OrderedName> {
     let clear = || doors.iter().filter(|door| is_clear(door));
     let has_http = clear().next().is_some();
     let prefers_http = clear().any(|door| door.listen.port() == HTTP);
@@ -90,11 +95,16 @@ fn ordered(doors: &[FrontDoor]) -> Vec<OrderedName> {
         let Some(tls) = &door.tls else { continue };
         for automatic in tls.automatic() {
             let at_port = prefers_http || door.listen.port() != HTTPS;
-            let methods = match (has_http, at_port) {
+            let mut methods = match (has_http, at_port) {
+                // Authorities verify wildcards by DNS alone.
+                _ if automatic.name.starts_with("*.") => Vec::new(),
                 (false, _) => vec![Method::TlsAlpn01],
                 (true, true) => vec![Method::Http01, Method::TlsAlpn01],
                 (true, false) => vec![Method::TlsAlpn01, Method::Http01],
             };
+            if is_answered(&automatic.name, zones) {
+                methods.push(Method::Dns01);
+            }
             match names.iter_mut().find(|known| known.name == automatic.name) {
                 Some(known) if door.listen.port() == HTTPS => known.methods = methods,
                 Some(_) => {}
@@ -105,21 +115,44 @@ fn ordered(doors: &[FrontDoor]) -> Vec<OrderedName> {
     names
 }
 
+/// Whether the DNS level of this process answers for a name.
+fn is_answered(name: &str, zones: &[Arc<ZoneConfig>]) -> bool {
+    let name = name.trim_start_matches("*.");
+    zones.iter().any(|zone| zone.covers(name).is_some())
+}
+
 fn is_clear(door: &FrontDoor) -> bool {
     door.protocol == Protocol::Http && door.tls.is_none()
 }
 
 /// Warns if a directory may not reach this process to verify its names.
-pub(super) fn check(file: &Values, doors: &[FrontDoor], findings: &mut Findings<'_>) {
+pub(super) fn check(
+    file: &Values,
+    doors: &[FrontDoor],
+    zones: &[Arc<ZoneConfig>],
+    findings: &mut Findings<'_>,
+) {
     let at_http = doors.iter().any(|door| is_clear(door) && door.listen.port() == HTTP);
     for door in file.tables("session") {
         let Some(tls) = door.table("tls").filter(|tls| tls.given("auto")) else { continue };
+        let names = tls.texts("auto").unwrap_or_default();
+        let names: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let is_out = |name: &&String| !is_answered(name, zones);
+        let wildcards = names.iter().filter(|name| name.starts_with("*."));
+        for name in wildcards.filter(is_out) {
+            let text = format!(
+                "\"{name}\" is a wildcard, which authorities verify by DNS alone, and no [[dns]] table here answers for \
+                 \"{}\"; accepted: a zone with that name, or `certificates`",
+                name.trim_start_matches("*.")
+            );
+            findings.error(tls.at("auto"), &tls.path_of("auto"), text);
+        }
         let mut warn =
             |text: &str| findings.warning(tls.at("auto"), &tls.path_of("auto"), text.to_string());
         let listens = door.texts("listen").unwrap_or_default().iter();
         let addresses = listens.filter_map(|it| it.parse().ok()).flat_map(|Listen(all)| all);
         let at_https = addresses.into_iter().any(|address| address.port() == HTTPS);
-        if !at_http && !at_https {
+        if !at_http && !at_https && names.iter().any(|name| is_out(&name)) {
             warn(
                 "the authority connects to port 80 or 443 of the name, and neither an http front door without `tls` \
                  listens on 80 nor this one on 443; forward one of the ports to a front door of this process",

@@ -50,8 +50,8 @@ pub(super) fn config(
         front_doors.push(door);
         pools.push(peers);
     }
-    acme::check(file, &front_doors, findings);
-    let acme = acme::config(file, folder, &front_doors, around, findings);
+    acme::check(file, &front_doors, &dns.zones, findings);
+    let acme = acme::config(file, folder, (&front_doors, &dns.zones), around, findings);
     planning.names = names::by_load(file, &dns, &planning.machines, findings);
     let session = SessionConfig { pools, front_doors };
     loops::check(file, &session, findings);

@@ -1,5 +1,6 @@
 //! The DNS level of a running process: an engine while the file has zones, and its input.
 
+mod challenged;
 mod grown;
 
 use std::sync::Arc;
@@ -16,10 +17,12 @@ use equipoise_handover::{Inherited, Listening};
 use equipoise_planner::Standing as Planned;
 use equipoise_planning::{PlannedShare, PlannedShares};
 use equipoise_session::LogLines;
+use equipoise_session::config::Challenges;
 use equipoise_session::registry::PoolState;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+use self::challenged::Challenged;
 use self::grown::Grown;
 use crate::sources;
 
@@ -39,6 +42,8 @@ pub struct DnsPlane {
     state: Mutex<State>,
     /// Sockets of an earlier process.
     inherited: Inherited,
+    /// Answers to an ACME directory.
+    challenges: Challenges,
 }
 
 /// The running DNS level.
@@ -56,6 +61,9 @@ struct State {
     /// The file's zones and options.
     config: DnsConfig,
     grown: Grown,
+    /// The zones with elastic pools, before answers to challenges.
+    unchallenged: Vec<Arc<ZoneConfig>>,
+    challenged: Challenged,
     /// The zones of the snapshot in force.
     zones: Vec<Arc<ZoneConfig>>,
     generation: Generation,
@@ -71,6 +79,8 @@ impl Default for State {
             engine: None,
             config: DnsConfig::default(),
             grown: Grown::default(),
+            unchallenged: Vec::new(),
+            challenged: Challenged::default(),
             zones: Vec::new(),
             generation: Generation::default(),
             told: Vec::new(),
@@ -82,12 +92,18 @@ impl Default for State {
 impl DnsPlane {
     /// The level without an engine. `threads` is the number of cores to use; answers are logged to
     /// `lines`.
-    pub fn new(threads: usize, lines: Option<LogLines>, inherited: Inherited) -> DnsPlane {
+    pub fn new(
+        threads: usize,
+        lines: Option<LogLines>,
+        inherited: Inherited,
+        challenges: Challenges,
+    ) -> DnsPlane {
         let secrets = (rand::random(), rand::random());
         let log = lines.clone();
         let query_log =
             QueryLog::new(move |fill| log.as_ref().is_some_and(|log| log.write("query", fill)));
-        DnsPlane { threads, secrets, query_log, lines, state: Mutex::default(), inherited }
+        let state = Mutex::default();
+        DnsPlane { threads, secrets, query_log, lines, state, inherited, challenges }
     }
 
     /// Applies a configuration completely or not at all. Starts the engine with the first zone, and
@@ -111,7 +127,7 @@ impl DnsPlane {
             return Ok(());
         }
         let (pools, shares) = seen();
-        let served = state.grown.take(&config, &pools);
+        let served = state.served(&config, &pools, &self.challenges);
         let told = standings(&served, &pools, &shares);
         let tcp = TcpLimits {
             connections_max: config.options.tcp_connections_max,
@@ -169,12 +185,11 @@ impl DnsPlane {
         let mut state = self.state.lock().await;
         let Some(engine) = state.engine.clone() else { return };
         let (pools, shares) = seen();
-        let State { grown, config, .. } = &mut *state;
-        let served = grown.take(config, &pools);
+        let config = state.config.clone();
+        let served = state.served(&config, &pools, &self.challenges);
         let told = standings(&served, &pools, &shares);
-        let same = |(a, b): (&Arc<ZoneConfig>, &Arc<ZoneConfig>)| Arc::ptr_eq(a, b);
         // If `told` is equal, the number of zones is equal too.
-        if told == state.told && served.zones.iter().zip(&state.zones).all(same) {
+        if told == state.told && state.serves(&served) {
             return;
         }
         let snapshot = match self.snapshot(&mut state, &served, &told).await {
@@ -194,6 +209,30 @@ impl DnsPlane {
         }
         engine.publish(snapshot);
         (state.zones, state.told) = (served.zones, told);
+    }
+
+    /// Answers with the present texts of challenges, at the latest when it returns.
+    pub async fn answer_challenges(&self) {
+        let mut state = self.state.lock().await;
+        let Some(engine) = state.engine.clone() else { return };
+        let mut config = state.config.clone();
+        config.zones.clone_from(&state.unchallenged);
+        let served = state.challenged.take(config, &self.challenges.texts());
+        if state.serves(&served) {
+            return;
+        }
+        let told = state.told.clone();
+        let snapshot = match self.snapshot(&mut state, &served, &told).await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                return tracing::error!(
+                    event = "dns.failed",
+                    "dns: the answers could not be changed: {error:#}"
+                );
+            }
+        };
+        engine.publish(snapshot);
+        state.zones = served.zones;
     }
 
     /// Whether the level has a zone to answer for.
@@ -249,6 +288,27 @@ impl DnsPlane {
             Arc::new(build(&input, &mut rand::rng()))
         });
         made.await.context("cannot build the answers")
+    }
+}
+
+impl State {
+    /// The zones to serve: those of `config`, with the backends of elastic pools and the answers to
+    /// challenges.
+    fn served(
+        &mut self,
+        config: &DnsConfig,
+        pools: &[PoolState],
+        challenges: &Challenges,
+    ) -> DnsConfig {
+        let grown = self.grown.take(config, pools);
+        self.unchallenged.clone_from(&grown.zones);
+        self.challenged.take(grown, &challenges.texts())
+    }
+
+    /// Whether the snapshot in force has these zones.
+    fn serves(&self, served: &DnsConfig) -> bool {
+        let same = |(a, b): (&Arc<ZoneConfig>, &Arc<ZoneConfig>)| Arc::ptr_eq(a, b);
+        served.zones.iter().zip(&self.zones).all(same)
     }
 }
 

@@ -33,6 +33,8 @@ struct Answers {
     http: HashMap<String, String>,
     /// Configurations with the certificate of the challenge, by name.
     tls: HashMap<String, Arc<ServerConfig>>,
+    /// TXT records: name and text.
+    texts: Vec<(String, String)>,
 }
 
 /// The key of an answer.
@@ -40,6 +42,7 @@ struct Answers {
 enum Key {
     Http(String),
     Tls(String),
+    Text(String, String),
 }
 
 /// Withdraws its answer when it is dropped.
@@ -84,6 +87,17 @@ impl Challenges {
         Ok(self.answer(Key::Tls(name.into())))
     }
 
+    /// Answers DNS-01 (RFC 8555, section 8.4) with a TXT record of this name.
+    pub fn answer_query(&self, name: &str, text: &str) -> ChallengeAnswer {
+        self.answers().texts.push((name.into(), text.into()));
+        self.answer(Key::Text(name.into(), text.into()))
+    }
+
+    /// The TXT records of DNS-01: name and text.
+    pub fn texts(&self) -> Vec<(String, String)> {
+        self.answers().texts.clone()
+    }
+
     /// The body of the answer to HTTP-01 with this token.
     pub fn key_authorization(&self, token: &str) -> Option<String> {
         self.answers().http.get(token).cloned()
@@ -121,6 +135,12 @@ impl Drop for ChallengeAnswer {
         match &self.key {
             Key::Http(token) => drop(answers.http.remove(token)),
             Key::Tls(name) => drop(answers.tls.remove(name)),
+            Key::Text(name, text) => {
+                let is_it = |it: &(String, String)| it.0 == *name && it.1 == *text;
+                if let Some(place) = answers.texts.iter().position(is_it) {
+                    answers.texts.swap_remove(place);
+                }
+            }
         }
         self.challenges.0.expects_handshakes.store(!answers.tls.is_empty(), Relaxed);
     }

@@ -1,6 +1,6 @@
 //! The choice of a certificate for a handshake, by the name and the signatures of the client.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -22,7 +22,7 @@ pub(crate) struct ByName {
     /// The certificates for other names; empty: the handshake fails.
     default: Vec<usize>,
     /// Automatic names without a certificate yet. Clients get no other one for them.
-    awaited: HashSet<String>,
+    awaited: Vec<AutomaticName>,
 }
 
 impl ByName {
@@ -55,7 +55,7 @@ impl ByName {
             Some(places) => places.clone(),
             None => vec![0],
         };
-        let awaited = awaited(automatic, &all).map(|it| it.name.clone()).collect();
+        let awaited = awaited(automatic, &all).cloned().collect();
         ByName { all, exact, wildcard, default, awaited }
     }
 
@@ -70,7 +70,7 @@ impl ByName {
         let parent = name.and_then(|name| Some(name.split_once('.')?.1));
         let wildcard = parent.and_then(|parent| self.wildcard.get(parent));
         let named = exact.into_iter().chain(wildcard).flatten();
-        let is_awaited = name.is_some_and(|name| self.awaited.contains(name));
+        let is_awaited = name.is_some_and(|name| self.awaited.iter().any(|it| it.covers(name)));
         let is_named = exact.is_some() || wildcard.is_some();
         let default = self.default.iter().filter(|_| !is_named && !is_awaited);
         let candidates = named.chain(default).map(|place| &self.all[*place]);

@@ -137,7 +137,7 @@ impl ServerTls {
     /// Whether a client that asks for this name has to wait for its first certificate.
     pub fn awaits(&self, name: Option<&str>) -> bool {
         self.certificates.is_empty()
-            || self.awaited().any(|awaited| Some(awaited.name.as_str()) == name)
+            || self.awaited().any(|awaited| name.is_some_and(|name| awaited.covers(name)))
     }
 }
 

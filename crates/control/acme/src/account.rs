@@ -1,4 +1,4 @@
-//! The account with the directory. Its key is the identity of this process, or of the cluster, there.
+//! The account with the directory. Its key is the identity of this process or cluster there.
 
 use instant_acme::{Account, AccountCredentials, NewAccount};
 use serde::{Deserialize, Serialize};

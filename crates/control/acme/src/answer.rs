@@ -14,6 +14,8 @@ pub(crate) enum Answer {
     Http01 { token: String, key_authorization: String },
     /// The digest of the key authorization, in a certificate for this name.
     TlsAlpn01 { name: String, digest: [u8; 32] },
+    /// A TXT record.
+    Dns01 { name: String, text: String },
 }
 
 impl Answer {
@@ -35,10 +37,15 @@ impl Answer {
                 let digest = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
                 Answer::TlsAlpn01 { name, digest }
             }
+            Method::Dns01 => {
+                // A wildcard is verified at the name behind it (RFC 8555, section 8.4).
+                let name = format!("_acme-challenge.{}", name.trim_start_matches("*."));
+                Answer::Dns01 { name, text: expected.dns_value() }
+            }
         }
     }
 
-    /// Answers with it, until the guard is dropped.
+    /// Answers with it, until the guard is dropped. A TXT record has to be published, too.
     ///
     /// # Errors
     /// The certificate of the answer cannot be made.
@@ -48,6 +55,7 @@ impl Answer {
                 Ok(challenges.answer_http(token, key_authorization))
             }
             Answer::TlsAlpn01 { name, digest } => handshake(challenges, name, digest),
+            Answer::Dns01 { name, text } => Ok(challenges.answer_query(name, text)),
         }
     }
 }

@@ -36,7 +36,9 @@ impl AcmeFolder {
 
     /// The file with chain and key of this name.
     pub fn certificate(&self, name: &str) -> CertificateFiles {
-        CertificateFiles { chain: self.0.join(format!("{name}.pem")), key: None, ocsp: None }
+        // A wildcard would be one in a shell, too.
+        let file = format!("{}.pem", name.replace('*', "_"));
+        CertificateFiles { chain: self.0.join(file), key: None, ocsp: None }
     }
 
     /// Reads the certificate for this name. `None`: there is none yet.

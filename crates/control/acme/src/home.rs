@@ -7,6 +7,7 @@ use equipoise_tls::{ChallengeAnswer, Challenges};
 use crate::answer::Answer;
 use crate::folder::AcmeFolder;
 use crate::names::NameState;
+use crate::options::TextRecords;
 use crate::order::{OrderError, local};
 use crate::shared::Shared;
 use crate::thread::on_thread;
@@ -14,7 +15,7 @@ use crate::thread::on_thread;
 /// The place of account, certificates and answers.
 pub(crate) enum Home<'h> {
     /// A folder, and the answers of this process.
-    Folder { folder: &'h AcmeFolder, challenges: &'h Challenges },
+    Folder { folder: &'h AcmeFolder, challenges: &'h Challenges, names: &'h dyn TextRecords },
     /// The store, while this member orders: `fence` has the condition.
     Cluster { shared: &'h Shared, fence: Transaction },
 }
@@ -61,7 +62,11 @@ impl Home<'_> {
     /// Gives the answer to a challenge of `name`, at every member.
     pub(crate) async fn answer(&self, name: &str, answer: &Answer) -> Result<Given, OrderError> {
         match self {
-            Home::Folder { challenges, .. } => answer.give(challenges).map(Some).map_err(local),
+            Home::Folder { challenges, names, .. } => {
+                let given = answer.give(challenges).map_err(local)?;
+                names.publish().await;
+                Ok(Some(given))
+            }
             Home::Cluster { shared, fence } => {
                 shared.answer(fence.clone(), name, answer).await.map_err(local)?;
                 Ok(None)

@@ -16,6 +16,7 @@
 
 mod account;
 mod answer;
+mod attempt;
 mod client;
 mod folder;
 mod home;
@@ -30,5 +31,5 @@ mod thread;
 
 pub use folder::AcmeFolder;
 pub use names::{OrderState, Stage};
-pub use options::{Acme, Method, OrderedName};
+pub use options::{Acme, Method, OrderedName, TextRecords};
 pub use orders::{ClusterMember, Orders};

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::answer::Answer;
 use crate::names::{Names, Stage};
-use crate::options::Acme;
+use crate::options::{Acme, TextRecords};
 use crate::orders::is_for;
 use crate::shared::{LEASE, Record, Shared, SharedError};
 use crate::thread::on_thread;
@@ -17,6 +17,7 @@ use crate::thread::on_thread;
 /// The parts of the process that a member changes.
 pub(crate) struct Effects<'p> {
     pub(crate) challenges: &'p Challenges,
+    pub(crate) text_records: &'p dyn TextRecords,
     pub(crate) names: &'p Names,
     pub(crate) issued: &'p watch::Sender<u64>,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Member<'m> {
     watch: Watch,
     presence: HeldLease,
     given: HashMap<Key, (Revision, Option<ChallengeAnswer>)>,
-    /// The revision of each record whose state was taken.
+    /// The revision of each record that was taken.
     learnt: HashMap<Key, Revision>,
     /// The newest certificate of each name.
     taken: HashMap<String, String>,
@@ -90,6 +91,7 @@ impl<'m> Member<'m> {
 
     async fn apply(&mut self) -> Result<(), SharedError> {
         let newest = self.give_answers();
+        self.effects.text_records.publish().await;
         if self.confirmed.is_none_or(|confirmed| confirmed < newest) {
             self.shared.confirm(newest, self.presence.id()).await?;
             self.confirmed = Some(newest);

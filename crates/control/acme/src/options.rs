@@ -1,5 +1,7 @@
 //! The directory, and the names to order certificates for.
 
+use async_trait::async_trait;
+
 use crate::folder::AcmeFolder;
 
 /// A directory, and the names for which it issues certificates.
@@ -21,7 +23,7 @@ pub struct Acme {
 /// A name to order a certificate for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedName {
-    /// In lower case.
+    /// In lower case. A wildcard begins with `*.`.
     pub name: String,
     /// Ways to verify it, the best first. If it fails, the next one is tried.
     pub methods: Vec<Method>,
@@ -34,6 +36,8 @@ pub enum Method {
     Http01,
     /// A TLS handshake with port 443 of the name.
     TlsAlpn01,
+    /// A TXT record below the name, which the DNS level of this process answers.
+    Dns01,
 }
 
 impl Method {
@@ -42,6 +46,14 @@ impl Method {
         match self {
             Method::Http01 => "http-01",
             Method::TlsAlpn01 => "tls-alpn-01",
+            Method::Dns01 => "dns-01",
         }
     }
+}
+
+/// TXT records of the DNS level of this process.
+#[async_trait]
+pub trait TextRecords: Send + Sync {
+    /// Answers with the TXT records that [`Challenges`](equipoise_tls::Challenges) has now.
+    async fn publish(&self);
 }

@@ -145,15 +145,27 @@ async fn answer(
         let expected = challenge.key_authorization();
         let answer = Answer::new(method, name, &challenge.token, &expected);
         answered.push((method, home.answer(name, &answer).await?));
-        challenge.set_ready().await?;
+        challenge.set_ready().await.map_err(|error| unready(method, error))?;
     }
     Ok(answered)
+}
+
+/// The error of a directory that does not begin to verify a name, for example because the name
+/// does not exist.
+fn unready(method: Method, error: Error) -> OrderError {
+    match &error {
+        Error::Api(problem) if fault_of(problem) == Fault::Refused => {
+            OrderError::Unverified { method, reason: of_directory(&error) }
+        }
+        _ => error.into(),
+    }
 }
 
 fn kind_of(method: Method) -> ChallengeType {
     match method {
         Method::Http01 => ChallengeType::Http01,
         Method::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        Method::Dns01 => ChallengeType::Dns01,
     }
 }
 

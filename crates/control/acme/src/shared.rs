@@ -5,7 +5,7 @@
 //! | `account` | the account, sealed | the member that orders |
 //! | `name/NAME` | a [`Record`], sealed | the member that orders |
 //! | `answer/NAME` | an [`Answer`] that every member gives, sealed | the member that orders |
-//! | `member/MEMBER` | the newest revision of an answer that it gives, under a lease | each member |
+//! | `member/MEMBER` | newest revision of an answer that it gives, leased | each member |
 //!
 //! The member that orders holds the office `acme/DIRECTORY` of an election, for the time of its
 //! orders. If it dies, its lease ends, and another member orders.

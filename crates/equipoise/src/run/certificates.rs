@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use async_trait::async_trait;
+use equipoise_acme::TextRecords;
 use equipoise_basics::lock;
 use equipoise_config::FileKind;
+use equipoise_planes::DnsPlane;
 use equipoise_session::config::{
     Certificate, CertificateFiles, ClientTls, PoolConfig, ServerTls, UpstreamTls,
 };
@@ -49,6 +52,16 @@ impl Looks {
         }
         self.last = now;
         is_due
+    }
+}
+
+/// The DNS level, as it answers an ACME directory.
+pub(super) struct Names(pub(super) Arc<DnsPlane>);
+
+#[async_trait]
+impl TextRecords for Names {
+    async fn publish(&self) {
+        self.0.answer_challenges().await;
     }
 }
 

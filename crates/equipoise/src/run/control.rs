@@ -57,7 +57,7 @@ pub(crate) struct Levels {
     /// The registry of the session level.
     pub(crate) registry: RegistryHandle,
     pub(crate) packet: PacketPlane,
-    pub(crate) dns: DnsPlane,
+    pub(crate) dns: Arc<DnsPlane>,
     pub(crate) planner: Arc<Planner>,
     pub(crate) slices: Arc<SlicePlane>,
     /// The certificates that this process obtains itself.

@@ -35,6 +35,7 @@ use equipoise_handover::{BackendState, Inherited, Listening, activated};
 use equipoise_otlp::Exporter;
 use equipoise_packet::engine::Leave;
 use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, SlicePlane};
+use equipoise_planning::Planner;
 use equipoise_session::config::{Challenges, SessionConfig};
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
@@ -116,7 +117,9 @@ impl Running {
         let applied = plane.registry.apply(session.clone()).await;
         applied.context("cannot open the front doors")?;
         let packet = PacketPlane::new(config.instance.name.clone(), run_folder(), leave);
-        let dns = DnsPlane::new(plane.threads, plane.data.log_lines(), inherited.clone());
+        let lines = plane.data.log_lines();
+        let dns = DnsPlane::new(plane.threads, lines, inherited.clone(), challenges.clone());
+        let dns = Arc::new(dns);
         let (before, added) = of_before(predecessor, &dns, &config).await?;
         if !before.is_empty() || !added.is_empty() {
             session = plane.continue_with(&before, added.join(session), &hosts).await?;
@@ -130,9 +133,7 @@ impl Running {
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
         let registry = plane.registry;
-        let name = Arc::clone(planner.name());
-        let member = planner.sealed().map(|store| ClusterMember { name, store });
-        let orders = Orders::start(challenges, member);
+        let orders = orders(challenges, &dns, &planner);
         orders.follow(config.acme.clone());
         let levels = Levels {
             registry,
@@ -247,6 +248,13 @@ impl Running {
             }
         }
     }
+}
+
+/// The orders of certificates, as a member of the cluster if this is one of its controllers.
+fn orders(challenges: Challenges, dns: &Arc<DnsPlane>, planner: &Planner) -> Orders {
+    let name = Arc::clone(planner.name());
+    let member = planner.sealed().map(|store| ClusterMember { name, store });
+    Orders::start(challenges, Arc::new(certificates::Names(Arc::clone(dns))), member)
 }
 
 fn raise_open_files() {

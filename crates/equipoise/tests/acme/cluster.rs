@@ -1,15 +1,25 @@
-//! Certificates of a cluster, whose controllers share them.
+//! Certificates that the controllers of a cluster share.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use equipoise_testkit::{EtcdMembers, HttpBackend, ReservedPort, eventually, free_port};
+use equipoise_testkit::{EtcdMembers, HttpBackend, ReservedPort, UdpPort, eventually, free_port};
 
 use crate::common::{Process, equipoise, stderr, text};
+use crate::dns::zone;
 use crate::pebble::Pebble;
 use crate::{DAY, api, ask, serial};
 
 const NAMES: [&str; 3] = ["a.example.org", "b.example.org", "c.example.org"];
+
+/// The way in which the directory verifies the names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Http,
+    Alpn,
+    /// By a member that has a zone and no front door.
+    Dns,
+}
 
 /// A controller that also balances. Each has an address of its own, at ports that all share.
 struct Member {
@@ -23,19 +33,24 @@ struct Cluster {
     pebble: Pebble,
     etcd: EtcdMembers,
     members: Vec<Member>,
-    _ports: Vec<ReservedPort>,
+    _ports: (Vec<ReservedPort>, UdpPort),
     _backend: HttpBackend,
 }
 
 impl Cluster {
-    /// Three members with http front doors, or with https front doors alone.
-    fn new(test: &str, has_http: bool) -> Option<Cluster> {
+    /// Three members of `auto` names that are verified in this way.
+    fn new(test: &str, way: Way, names: &[&str]) -> Option<Cluster> {
+        let has_http = way == Way::Http;
         let (http, https, nowhere) = (free_port(), free_port(), free_port());
+        let dns = UdpPort::reserve();
         let (http_port, https_port) = (http.address().port(), https.address().port());
         let verified = if has_http { &http } else { &nowhere };
-        let tls = if has_http { &nowhere } else { &https };
+        let tls = if way == Way::Alpn { &https } else { &nowhere };
         let mut pebble = Pebble::stopped(test, verified.address(), tls.address(), 90 * DAY);
-        pebble.is_slow = true;
+        pebble.is_slow = way != Way::Dns;
+        if way == Way::Dns {
+            pebble.resolver = SocketAddr::new([127, 0, 0, 2].into(), dns.address().port());
+        }
         pebble.start_again();
         let state = pebble.folder.path("etcd");
         std::fs::create_dir_all(&state).expect("a folder");
@@ -61,8 +76,15 @@ impl Cluster {
                 etcd.endpoints(),
                 pebble.listen.address(),
                 text(&folder.path("ca.pem")),
-                door(https_port, &format!("tls = {{ auto = {NAMES:?} }}")),
-                if has_http { door(http_port, "") } else { String::new() },
+                match (way, place) {
+                    (Way::Dns, 0) => String::new(),
+                    _ => door(https_port, &format!("tls = {{ auto = {names:?} }}")),
+                },
+                match way {
+                    Way::Http => door(http_port, ""),
+                    Way::Alpn => String::new(),
+                    Way::Dns => zone(format!("{ip}:{}", dns.address().port()).parse().expect("it")),
+                },
                 backend.address(),
                 state = text(&folder.path(&name)),
             );
@@ -71,7 +93,7 @@ impl Cluster {
             members.push(Member { name, file, https, process: None });
             ports.push(cluster);
         }
-        let cluster = Cluster { pebble, etcd, members, _ports: ports, _backend: backend };
+        let cluster = Cluster { pebble, etcd, members, _ports: (ports, dns), _backend: backend };
         cluster.authority();
         Some(cluster)
     }
@@ -122,8 +144,8 @@ impl Cluster {
 
 /// The member that orders is killed in the middle of an order. Another one continues, every name is
 /// verified at a member that may not be the one that orders, and all present the same certificates.
-fn survives(test: &str, has_http: bool) {
-    let Some(mut cluster) = Cluster::new(test, has_http) else { return };
+fn survives(test: &str, way: Way) {
+    let Some(mut cluster) = Cluster::new(test, way, &NAMES) else { return };
     cluster.point(&[0, 1, 2]);
     (0..3).for_each(|place| cluster.start(place));
     let mut ordering = None;
@@ -181,10 +203,26 @@ fn survives(test: &str, has_http: bool) {
 
 #[test]
 fn members_share_certificates_by_http_01_and_survive_the_one_that_orders() {
-    survives("acme-cluster-http", true);
+    survives("acme-cluster-http", Way::Http);
 }
 
 #[test]
 fn members_share_certificates_by_tls_alpn_01_and_survive_the_one_that_orders() {
-    survives("acme-cluster-alpn", false);
+    survives("acme-cluster-alpn", Way::Alpn);
+}
+
+#[test]
+fn every_member_with_the_zone_answers_dns_01_for_the_one_that_orders() {
+    let names = ["*.example.org", "www.example.org"];
+    let Some(mut cluster) = Cluster::new("acme-cluster-dns", Way::Dns, &names) else { return };
+    (0..3).for_each(|place| cluster.start(place));
+    for place in [1, 2] {
+        for name in ["x.example.org", "www.example.org"] {
+            let https = cluster.members[place].https;
+            let is_served = || ask(&cluster.pebble, name, https).is_ok();
+            assert!(eventually(is_served), "{name} {place}\n{}", cluster.printed(place));
+        }
+    }
+    // The directory asks a member that orders nothing.
+    assert!(!cluster.printed(0).contains("certificate issued"), "{}", cluster.printed(0));
 }

@@ -5,6 +5,7 @@
 mod common;
 
 mod cluster;
+mod dns;
 mod pebble;
 
 use std::io::{Read, Write};

@@ -98,6 +98,38 @@ pub struct ZoneConfig {
     pub records: Vec<StaticRecord>,
 }
 
+impl ZoneConfig {
+    /// The labels of the zone's name, if `name` (in lower case, without a final dot) is in it.
+    pub fn covers(&self, name: &str) -> Option<usize> {
+        let name = Name::vec_from_str(name).ok()?;
+        name.ends_with(&self.origin).then(|| self.origin.label_count())
+    }
+
+    /// The zone with TXT records for answers to challenges: name and text, of at most 255 bytes. A
+    /// name with an alias has no other records.
+    pub fn with_texts(&self, texts: &[(String, String)]) -> ZoneConfig {
+        let mut zone = self.clone();
+        for (name, text) in texts {
+            let Ok(owner) = Name::vec_from_str(name) else { continue };
+            let body = [&[text.len().min(255) as u8], &text.as_bytes()[..text.len().min(255)]];
+            let body = body.concat();
+            let is_alias = |it: &StaticRecord| it.owner == owner && it.rtype == Rtype::CNAME;
+            if !self.records.iter().any(is_alias) {
+                zone.records.push(StaticRecord {
+                    owner,
+                    rtype: Rtype::TXT,
+                    ttl: CHALLENGE_TTL,
+                    body,
+                });
+            }
+        }
+        zone
+    }
+}
+
+/// TTL of answers to challenges, seconds: the next challenge has another answer.
+const CHALLENGE_TTL: u32 = 1;
+
 /// A name server of a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameServer {

@@ -39,8 +39,10 @@ pub(super) static ACME: Table = Table {
 /// A name to obtain a certificate for.
 pub(super) static AUTO_NAME: Form = Form {
     noun: "a name for a certificate",
-    accepted: "a host name of two labels or more, without `*` (wildcards are for `certificates`), such as \"www.example.org\"",
+    accepted: "a host name of two labels or more, such as \"www.example.org\", or a wildcard of a zone of [[dns]], such as \
+               \"*.example.org\"",
     fits: |text| {
+        let text = text.strip_prefix("*.").unwrap_or(text);
         let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         let is_label = |label: &str| {
             (1..=63).contains(&label.len())

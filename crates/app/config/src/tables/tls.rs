@@ -20,8 +20,9 @@ static TLS: Table = Table {
             Kind::Texts(&AUTO_NAME),
             "`certificates` has all",
             "Names for which this process obtains and renews certificates itself, by ACME: one for each name, from the \
-             authority of `[acme]`. It verifies each name at port 80 (an http front door without `tls`) or at port 443 \
-             (this front door). They come after `certificates`.",
+             authority of `[acme]`. It verifies each name at port 80 (an http front door without `tls`), at port 443 (this \
+             front door), or by a TXT record, if a `[[dns]]` table answers for the name; a wildcard by the latter alone. \
+             They come after `certificates`.",
         ),
         Opt::optional(
             "certificates",

@@ -36,7 +36,8 @@ fn the_terms_have_to_be_agreed_to() {
 fn names_are_those_that_a_certificate_can_have() {
     let long = format!("{}.org", "a".repeat(64));
     for wrong in [
-        "*.example.org",
+        "*.org",
+        "a.*.example.org",
         "localhost",
         "192.0.2.1",
         "example.org.",
@@ -48,7 +49,8 @@ fn names_are_those_that_a_certificate_can_have() {
         &long,
     ] {
         let found = said(AGREED, 443, &format!("{{ auto = '{wrong}' }}"));
-        let expected = "is not a name for a certificate; accepted: a host name of two labels or more, without `*`";
+        let expected =
+            "is not a name for a certificate; accepted: a host name of two labels or more, such as";
         assert!(found.contains(expected), "{wrong}: {found}");
     }
     let twice = said(AGREED, 443, "{ auto = ['a.example', 'A.example'] }");
@@ -58,6 +60,36 @@ fn names_are_those_that_a_certificate_can_have() {
         none.contains("tls.certificates: missing; accepted: a list of certificates, or names"),
         "{none}"
     );
+}
+
+#[test]
+fn wildcards_need_a_zone_of_this_file() {
+    let zone = |name: &str| {
+        format!(
+            "{AGREED}[[dns]]\nzone = '{name}'\nlisten = '127.0.0.1:53'\npool = 'p'\n\
+             ns = [{{ name = 'ns1', addresses = '192.0.2.1' }}]\n"
+        )
+    };
+    let auto = "{ auto = ['*.example.org', 'www.example.org'] }";
+    for before in [AGREED.to_string(), zone("example.net."), zone("b.example.org.")] {
+        let found = said(&before, 443, auto);
+        let expected = "tls.auto: \"*.example.org\" is a wildcard, which authorities verify by DNS alone, and no [[dns]] \
+                        table here answers for \"example.org\"; accepted: a zone with that name, or `certificates`";
+        assert!(found.contains(expected), "{found}");
+    }
+    assert_eq!(said(&zone("example.org."), 443, auto), "");
+    // Names that are verified by DNS need no port.
+    assert_eq!(said(&zone("example.org."), 8443, auto), "");
+    // Such a controller answers the challenges of others.
+    let found = said_among(
+        &[],
+        &format!(
+            "{}[cluster]\nstore = {{}}\n",
+            zone("example.org.").replace("pool = 'p'", "pool = 'q'")
+                + "[[pool]]\nname = 'q'\nbackends = ['10.0.0.1:80']\n"
+        ),
+    );
+    assert!(!found.contains("acme"), "{found}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use equipoise_dns::config::NameServer;
 
 use super::*;
 
-fn config() -> DnsConfig {
+pub(super) fn config() -> DnsConfig {
     let name = |text: &str| Name::vec_from_str(text).unwrap();
     let zone = ZoneConfig {
         origin: name("cluster.example."),
@@ -24,7 +24,7 @@ fn config() -> DnsConfig {
 
 #[tokio::test]
 async fn what_is_seen_is_asked_for_in_turn_with_all_who_tell_it() {
-    let plane = Arc::new(DnsPlane::new(1, None, Default::default()));
+    let plane = Arc::new(DnsPlane::new(1, None, Default::default(), Challenges::default()));
     let nothing = || (Arc::default(), PlannedShares::new());
     plane.follow(config(), nothing).await.unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
