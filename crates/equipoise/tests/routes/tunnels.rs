@@ -113,3 +113,29 @@ fn a_silent_tunnel_ends_after_its_time_and_one_that_talks_does_not() {
     let _ = forever.kill();
     let _ = forever.wait();
 }
+
+#[test]
+fn a_websocket_over_http2_talks_with_a_server_of_http1() {
+    let server = Server::start();
+    let (folder, front) = (Folder::new("routes-tunnels-http2"), free_port());
+    let config = format!(
+        "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[instance]\nthreads = 2\n\
+         [[pool]]\nname = \"sockets\"\nbackends = [\"127.0.0.1:{}\"]\n\
+         [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"sockets\"\nhttp2 = true\n",
+        text(&folder.path("api.sock")),
+        server.port,
+        front.address(),
+    );
+    let file = folder.write("equipoise.toml", &config);
+    let process = Process::start(&["run", text(&file)]);
+    process.wait_for_text(" ready ");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/routes/websocket_http2.py");
+    // The library is a package of Debian, for Debian's interpreter.
+    let client = Command::new("/usr/bin/python3")
+        .args([program, &front.address().to_string(), "/chat"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("/usr/bin/python3 runs; `make test-setup` installs it, and python3-h2");
+    assert_eq!(result(client), "status 200\nechoed\nclosed", "{}", process.printed());
+}

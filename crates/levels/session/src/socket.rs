@@ -63,7 +63,8 @@ pub(crate) trait BackendStream {
 /// A stream of a client's connection, which takes the place of the kernel's socket.
 pub(crate) trait ClientStream {
     /// Reads the request. 0 is the end, and comes when the response has ended: until then the
-    /// client is there, whether or not its request has ended.
+    /// client is there, whether or not its request has ended. That of an open tunnel comes when the
+    /// client ends its side.
     ///
     /// # Errors
     /// The stream was reset, or its connection was lost.
@@ -83,6 +84,9 @@ pub(crate) trait ClientStream {
 
     /// Writes some of a response, from a task other than that of the stream.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Ends this side of a tunnel; responses end with their body.
+    fn end_tunnel(&self, cx: &mut Context<'_>);
 
     /// Resets the stream.
     fn cut(&self);
@@ -354,8 +358,9 @@ impl Socket {
     /// the kernel has accepted both.
     pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.stream, &self.tls) {
-            // They end with the body of their message.
-            (Stream::Client(_) | Stream::Backend(_), _) => {}
+            (Stream::Client(stream), _) => stream.end_tunnel(cx),
+            // It ends with the body of its message.
+            (Stream::Backend(_), _) => {}
             (Stream::Kernel(fd), None) => finish(fd.as_raw_fd()),
             (Stream::Kernel(fd), Some(tls)) => return tls.borrow_mut().poll_end(cx, fd),
         }

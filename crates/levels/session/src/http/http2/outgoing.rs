@@ -20,6 +20,8 @@ const TRAILERS_MAX: usize = 64;
 pub(super) enum Left {
     Length(u64),
     Chunked(ChunkReader),
+    /// Bytes of a tunnel, until [`Outgoing::finish`].
+    Open,
     Nothing,
 }
 
@@ -85,6 +87,18 @@ impl Outgoing {
         !matches!(self.left, Left::Nothing) && self.payload.len() < AHEAD_BYTES
     }
 
+    /// Whether it is a tunnel that has not ended.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.left, Left::Open)
+    }
+
+    /// Ends a tunnel, behind what was taken.
+    pub(super) fn finish(&mut self) {
+        if self.is_open() {
+            self.left = Left::Nothing;
+        }
+    }
+
     /// Resets the stream.
     pub(super) fn reset(&mut self, reason: h2::Reason) {
         self.stream.send_reset(reason);
@@ -100,6 +114,7 @@ impl Outgoing {
         let most = input.len().min(AHEAD_BYTES);
         let (count, payload) = match &mut self.left {
             Left::Nothing => return Ok(0),
+            Left::Open => (most, &input[..most]),
             Left::Length(left) => {
                 let count = most.min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= count as u64;

@@ -161,7 +161,8 @@ fn builder(limits: &crate::config::Limits) -> Builder {
         .max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX))
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buffer_size(SEND_BYTES_MAX);
+        .max_send_buffer_size(SEND_BYTES_MAX)
+        .enable_connect_protocol();
     builder
 }
 

@@ -1,11 +1,25 @@
 //! A stream's request as the HTTP/1.1 engine reads it.
 
+use h2::ext::Protocol;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::http::head::Field;
 use crate::http::http2::incoming::Framing;
 use crate::http::http2::{Malformed, check, write_field};
+
+/// The protocol of tunnels that clients may open (RFC 8441).
+const WEBSOCKET: &str = "websocket";
+
+/// Whether the request asks for a tunnel of the given protocol, such as a WebSocket.
+pub(super) fn is_tunnel(parts: &Parts) -> bool {
+    parts.extensions.get::<Protocol>().is_some()
+}
+
+/// Whether a request for a tunnel asks for a known protocol.
+pub(super) fn is_known_tunnel(parts: &Parts) -> bool {
+    parts.extensions.get::<Protocol>().is_none_or(|it| it.as_str() == WEBSOCKET)
+}
 
 /// Writes the head as HTTP/1.1. `has_body`: DATA follows. Refuses what RFC 9113, section 8.1.1,
 /// calls malformed, and `h2` accepts.
@@ -17,7 +31,8 @@ pub(super) fn write_head(
     has_body: bool,
     out: &mut Vec<u8>,
 ) -> Result<Framing, Malformed> {
-    let is_connect = parts.method == Method::CONNECT;
+    let is_tunnel = is_tunnel(parts);
+    let is_connect = parts.method == Method::CONNECT && !is_tunnel;
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
     let target = match parts.uri.path_and_query() {
         Some(path) if !is_connect => path.as_str().as_bytes(),
@@ -28,12 +43,19 @@ pub(super) fn write_head(
     if !is_path && !is_connect {
         return Err(Malformed);
     }
-    out.extend_from_slice(parts.method.as_str().as_bytes());
+    let method = if is_tunnel { &Method::GET } else { &parts.method };
+    out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     if let Some(host) = host(authority, &parts.headers)? {
         write_field(b"Host", host, out);
+    }
+    if is_tunnel {
+        // HTTP/2 has neither (RFC 8441, section 5); backends of HTTP/1.1 ask for both.
+        write_field(b"Connection", b"Upgrade", out);
+        write_field(b"Upgrade", WEBSOCKET.as_bytes(), out);
+        write_field(b"Sec-WebSocket-Key", &websocket_key(), out);
     }
     let mut cookies: Option<Vec<u8>> = None;
     for (name, value) in &parts.headers {
@@ -46,6 +68,9 @@ pub(super) fn write_head(
             | Field::Upgrade
             | Field::Http2Settings => return Err(Malformed),
             _ => {}
+        }
+        if is_tunnel && (name == header::SEC_WEBSOCKET_KEY || name == header::CONTENT_LENGTH) {
+            continue;
         }
         if name == header::COOKIE {
             // A client may split it, so that HPACK compresses it better (section 8.2.3).
@@ -63,6 +88,11 @@ pub(super) fn write_head(
     if let Some(cookies) = cookies {
         write_field(b"cookie", &cookies, out);
     }
+    if is_tunnel {
+        out.extend_from_slice(b"\r\n");
+        // The bytes of the tunnel have no framing.
+        return Ok(if has_body { Framing::Length } else { Framing::Nothing });
+    }
     let framing = match (has_body, parts.headers.contains_key(header::CONTENT_LENGTH)) {
         (false, _) => Framing::Nothing,
         (true, true) => Framing::Length,
@@ -73,6 +103,18 @@ pub(super) fn write_head(
     }
     out.extend_from_slice(b"\r\n");
     Ok(framing)
+}
+
+/// A random key: 16 bytes in base64 (RFC 6455, section 4.1).
+fn websocket_key() -> [u8; 24] {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut random: u128 = rand::random();
+    let mut key = *b"AAAAAAAAAAAAAAAAAAAAAA==";
+    for digit in &mut key[..21] {
+        *digit = DIGITS[(random % 64) as usize];
+        random /= 64;
+    }
+    key
 }
 
 /// The value of `Host`: the authority, which a `host` field must not contradict.

@@ -19,10 +19,18 @@ pub(super) struct Head {
     pub(super) bytes: usize,
 }
 
-/// Reads the head at the start of `input`, which the engine wrote. `is_head`: it answers a HEAD.
+/// The kind of request that a response answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Usual,
+    Head,
+    Tunnel,
+}
+
+/// Reads the head at the start of `input`, which the engine wrote.
 pub(super) fn read_response(
     input: &[u8],
-    is_head: bool,
+    asked: Asked,
     known: &mut KnownFields,
 ) -> Result<Head, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; HEADERS_PARSED_MAX + FIELDS_ADDED];
@@ -34,6 +42,13 @@ pub(super) fn read_response(
     );
     let Ok(httparse::Status::Complete(bytes)) = parsed else { return Err(Malformed) };
     let status = StatusCode::from_u16(read.code.ok_or(Malformed)?).map_err(|_| Malformed)?;
+    let opens = asked == Asked::Tunnel && status == StatusCode::SWITCHING_PROTOCOLS;
+    // A client would take another success for an open tunnel.
+    let status = match (asked, status) {
+        _ if opens => StatusCode::OK,
+        (Asked::Tunnel, status) if status.is_success() => return Err(Malformed),
+        (_, status) => status,
+    };
     let mut lengths = Lengths::default();
     let mut response = Response::new(());
     *response.status_mut() = status;
@@ -46,12 +61,19 @@ pub(super) fn read_response(
                 lengths.transfer_encoding(field.value).map_err(|_| Malformed)?;
                 continue;
             }
+            // A proof for the key, which the client did not send.
+            _ if opens && field.name.eq_ignore_ascii_case("sec-websocket-accept") => continue,
+            Field::ContentLength if opens => continue,
             Field::ContentLength => lengths.content_length(field.value).map_err(|_| Malformed)?,
             _ => {}
         }
         known.append(at, field, response.headers_mut())?;
     }
-    let has_no_body = is_head || status.is_informational() || matches!(status.as_u16(), 204 | 304);
+    if opens {
+        return Ok(Head { response, left: Left::Open, bytes });
+    }
+    let has_no_body =
+        asked == Asked::Head || status.is_informational() || matches!(status.as_u16(), 204 | 304);
     let left = match lengths.framing(false).map_err(|_| Malformed)? {
         _ if has_no_body => Left::Nothing,
         Some(Framing::Length(0)) => Left::Nothing,
@@ -113,7 +135,7 @@ mod tests {
     use super::*;
 
     fn read(known: &mut KnownFields, head: &str) -> Vec<(String, Vec<u8>)> {
-        let head = read_response(head.as_bytes(), false, known).ok().unwrap();
+        let head = read_response(head.as_bytes(), Asked::Usual, known).ok().unwrap();
         let fields = head.response.headers().iter();
         fields.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use h2::server::SendResponse;
 
-use super::response::read_response;
+use super::response::{Asked, read_response};
 use crate::http::http2::Message;
 use crate::http::http2::incoming::Incoming;
 use crate::http::http2::outgoing::{Left, Outgoing, Stopped};
@@ -38,22 +38,22 @@ struct State {
     /// The request, head included.
     request: Incoming,
     respond: SendResponse<Bytes>,
-    is_head: bool,
+    asked: Asked,
     /// The body of the final response, once its head was sent.
     response: Option<Outgoing>,
     ended: Option<Ended>,
 }
 
 impl Http2Stream {
-    /// `is_head`: responses have no body. `task` runs the engine.
+    /// `task` runs the engine.
     pub(super) fn new(
         request: Incoming,
         respond: SendResponse<Bytes>,
-        is_head: bool,
+        asked: Asked,
         task: Waker,
         worker: Rc<Worker>,
     ) -> Http2Stream {
-        let state = State { request, respond, is_head, response: None, ended: None };
+        let state = State { request, respond, asked, response: None, ended: None };
         Http2Stream { state: RefCell::new(state), task, worker }
     }
 
@@ -126,6 +126,10 @@ impl State {
         }
         match self.request.poll_more(cx) {
             Poll::Ready(Ok(true)) => Poll::Ready(Ok(true)),
+            // The end of the client's side of a tunnel.
+            Poll::Ready(Ok(false)) if self.response.as_ref().is_some_and(Outgoing::is_open) => {
+                Poll::Ready(Ok(false))
+            }
             Poll::Ready(Ok(false)) | Poll::Pending => Poll::Pending,
             Poll::Ready(Err(_)) => {
                 self.end(Ended::Reset);
@@ -165,7 +169,7 @@ impl State {
     /// Sends the head at the start of `bytes`; returns its length.
     fn send_head(&mut self, bytes: &[u8], worker: &Worker) -> Result<usize, Ended> {
         let known = &mut worker.streams.known_fields();
-        let head = read_response(bytes, self.is_head, known).map_err(|_| Ended::Cut)?;
+        let head = read_response(bytes, self.asked, known).map_err(|_| Ended::Cut)?;
         if head.response.status().is_informational() {
             let sent = self.respond.send_informational(head.response);
             return sent.map(|()| head.bytes).map_err(|_| Ended::Reset);
@@ -223,6 +227,16 @@ impl ClientStream for Http2Stream {
         match written {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn end_tunnel(&self, cx: &mut Context<'_>) {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(body) = &mut state.response {
+            body.finish();
+        }
+        if state.ended.is_none() {
+            state.flush(cx);
         }
     }
 

@@ -11,10 +11,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::{Method, Request};
+use http::{Method, Request, Response, StatusCode};
 
-use super::request::write_head;
-use super::response::KnownFields;
+use super::request::{is_known_tunnel, is_tunnel, write_head};
+use super::response::{Asked, KnownFields};
 use super::stream::{Ended, Http2Stream};
 use super::{Open, Shared};
 use crate::deadline::Deadline;
@@ -109,6 +109,13 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
     let (worker, door) = (&shared.worker, &shared.door);
     let _task = worker.task();
     let (parts, body) = arrived.request.into_parts();
+    if !is_known_tunnel(&parts) {
+        let mut refused = Response::new(());
+        *refused.status_mut() = StatusCode::NOT_IMPLEMENTED;
+        // The client may have reset the stream.
+        drop(arrived.respond.send_response(refused, true));
+        return;
+    }
     let mut head = Vec::with_capacity(512);
     let Ok(framing) = write_head(&parts, !body.is_end_stream(), &mut head) else {
         door.dropped(Reason::Http2Protocol);
@@ -117,11 +124,15 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
         shared.was_reset();
         return;
     };
-    let is_head = parts.method == Method::HEAD;
+    let asked = match parts.method {
+        Method::HEAD => Asked::Head,
+        _ if is_tunnel(&parts) => Asked::Tunnel,
+        _ => Asked::Usual,
+    };
     drop(parts);
     let request = Incoming::new(body, Message::Request, framing, head);
     let (waker, worker) = (waker.clone(), Rc::clone(worker));
-    let stream = Http2Stream::new(request, arrived.respond, is_head, waker, worker);
+    let stream = Http2Stream::new(request, arrived.respond, asked, waker, worker);
     let stream = Rc::new(stream);
     let client = ClientConnection {
         is_http2: true,
