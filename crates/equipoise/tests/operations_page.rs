@@ -16,6 +16,10 @@ fn exported() -> Vec<String> {
         "interfaces": [], "vips": [], "flows": 0, "flows_max": 0, "flows_not_learnt_total": 0, "flows_moved_total": 0,
         "pins": 0, "pins_max": 0, "pins_full_total": 0, "pending": 0, "publications_total": 0, "registry_bytes": 0,
         "kernel_bytes": 0, "drops": {}, "notes": {},
+        "fleet": {
+            "connected": 0, "refused_total": 0, "received_total": 0, "added_total": 0, "unplaced_total": 0,
+            "full_total": 0, "conflicts_total": 0, "overtaken_total": 0, "held_back_total": 0, "peers": [],
+        },
     });
     let stream = serde_json::json!({
         "name": "images", "slices_total": 1, "domain": 0, "leading": true, "imbalance": 0.0, "workers": [], "slices": [],

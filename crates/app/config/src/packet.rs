@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use equipoise_core::SourcePrefix;
 use equipoise_packet::abi::{FlowKey, Forward, RANGES_MAX, SLOTS_MAX};
-use equipoise_packet::config::{FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig};
+use equipoise_packet::config::{
+    FleetConfig, FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig,
+};
 use equipoise_packet::control::Timeouts;
 use equipoise_packet::{
     Access, FlowScheduler, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, VipId,
@@ -27,6 +29,7 @@ pub(super) fn config(
 ) -> PacketConfig {
     let flows_table = file.table("flows").expect("has a default: a test reads every one");
     let flows = flows(flows_table, around, findings);
+    let fleet = fleet(flows_table, findings);
     let tables = file.tables("packet");
     let mut vips: Vec<VipConfig> = Vec::new();
     let mut read: Vec<&Values> = Vec::new();
@@ -44,7 +47,7 @@ pub(super) fn config(
     }
     checks.loops(&read, &vips);
     checks.sizes(flows_table, &flows, &vips);
-    PacketConfig { vips, flows }
+    PacketConfig { vips, flows, fleet }
 }
 
 fn vip(values: &Values) -> Option<VipConfig> {
@@ -141,6 +144,38 @@ fn seed(
     };
     findings.error(at, &option, wrong);
     None
+}
+
+/// Builds the sharing of flows; `peers`, `peers-listen` and a secret belong together.
+fn fleet(flows: &Values, findings: &mut Findings<'_>) -> Option<FleetConfig> {
+    let Some(peers) = flows.texts("peers").filter(|_| flows.given("peers")) else {
+        if flows.given("peers-listen") {
+            let text = "has no effect without `peers`".into();
+            findings.warning(flows.at("peers-listen"), &flows.path_of("peers-listen"), text);
+        }
+        return None;
+    };
+    // The option's form admits addresses only.
+    let peers: Vec<SocketAddr> = peers.iter().filter_map(|peer| peer.parse().ok()).collect();
+    let mut error = |option: &str, text: String| {
+        findings.error(flows.at(option), &flows.path_of(option), text);
+    };
+    if peers.len() > FleetConfig::PEERS_MAX {
+        let (given, max) = (peers.len(), FleetConfig::PEERS_MAX);
+        error("peers", format!("{given} peers; accepted: at most {max}"));
+    }
+    if !flows.given("seed") && !flows.given("seed-file") {
+        let text = "given without the secret of the fleet; accepted with `seed` or `seed-file`, the same on all \
+                    balancers";
+        error("peers", text.into());
+    }
+    let listen = flows.given("peers-listen").then(|| flows.parsed("peers-listen")).flatten();
+    let Some(listen) = listen else {
+        let text = "given without `peers-listen`; accepted with the address that peers connect to";
+        error("peers", text.into());
+        return None;
+    };
+    Some(FleetConfig { listen, peers })
 }
 
 /// Sources of replies that nat translates, by backend and protocol: first port, last port, and the

@@ -214,6 +214,7 @@ impl State {
             interfaces: interfaces(&wish.config.vips),
             macs: macs(&wish.config.vips),
             checks: tunnel_checks(wish, &wanted),
+            fleet: wish.config.fleet.clone(),
         }
     }
 

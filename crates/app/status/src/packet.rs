@@ -10,8 +10,9 @@ use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::control::{BackendStatus, Phase, VipStatus};
 use equipoise_packet::engine::{
-    EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, TunnelReport,
+    EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, SharingStatus, TunnelReport,
 };
+use equipoise_packet::fleet::{PeerState, PeerStatus};
 use equipoise_packet::twin::{Decision, Verdict};
 use equipoise_packet::{BackendId, FlowScheduler, Reason, Standing, VipId};
 use equipoise_planes::{PacketWish, id};
@@ -59,6 +60,44 @@ pub fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::P
         kernel_bytes: status.kernel_bytes,
         drops,
         notes,
+        fleet: status.fleet.as_ref().map(fleet),
+    }
+}
+
+fn fleet(status: &SharingStatus) -> wire::FleetStatus {
+    let (exchange, totals) = (&status.exchange, &status.totals);
+    wire::FleetStatus {
+        listens: exchange.listens.map(|address| address.to_string()),
+        connected: exchange.incoming as u64,
+        refused_total: exchange.refused,
+        received_total: totals.received,
+        added_total: totals.added,
+        unplaced_total: totals.unplaced,
+        full_total: totals.full,
+        conflicts_total: totals.conflicts,
+        overtaken_total: totals.overtaken,
+        held_back_total: totals.held_back,
+        peers: exchange.peers.iter().map(fleet_peer).collect(),
+    }
+}
+
+fn fleet_peer(peer: &PeerStatus) -> wire::FleetPeer {
+    let (state, detail) = match &peer.state {
+        PeerState::Connecting => ("connecting", None),
+        PeerState::Connected => ("connected", None),
+        PeerState::Own => ("own", None),
+        PeerState::Failed(why) => ("failed", Some(why.clone())),
+    };
+    wire::FleetPeer {
+        address: peer.address.to_string(),
+        state: state.into(),
+        detail,
+        has_all: peer.has_all,
+        gave_all: peer.gave_all,
+        sent_total: peer.flows_sent,
+        sent_bytes_total: peer.bytes_sent,
+        unplaced_total: peer.unplaced,
+        full_total: peer.full,
     }
 }
 

@@ -4,7 +4,7 @@
 //! here.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub struct PacketConfig {
     pub vips: Vec<VipConfig>,
     /// Flows, and settings of all VIPs.
     pub flows: FlowsConfig,
+    /// Balancers that share their flows.
+    pub fleet: Option<FleetConfig>,
 }
 
 /// One VIP.
@@ -135,6 +137,20 @@ impl fmt::Display for MacAddress {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
+}
+
+/// The balancers that share their flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetConfig {
+    /// Address that peers connect to.
+    pub listen: SocketAddr,
+    /// Addresses of all peers; the balancer's own may be among them.
+    pub peers: Vec<SocketAddr>,
+}
+
+impl FleetConfig {
+    /// Largest number of peers.
+    pub const PEERS_MAX: usize = 32;
 }
 
 /// Flows, and settings of all VIPs.
@@ -288,6 +304,11 @@ impl FleetSecret {
     pub fn new(text: &str) -> Option<FleetSecret> {
         let text = text.trim();
         (text.len() >= FleetSecret::BYTES_MIN).then(|| FleetSecret(text.as_bytes().into()))
+    }
+
+    /// Returns its text.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// Returns the seed derived from the secret, the same on every machine.

@@ -9,6 +9,7 @@ mod advance;
 mod apply;
 mod check;
 mod error;
+mod fleet;
 mod flows;
 mod learn;
 mod loads;
@@ -34,12 +35,16 @@ use equipoise_core::Generation;
 use equipoise_pog::{KeyHash, Seed, SipHash13};
 
 pub use error::{ApplyError, ControlError, PinError};
+pub use fleet::{
+    Ack, Collected, FleetMessage, FleetTotals, FlowPart, PinPart, Position, UnreadableMessage,
+};
 pub use registered::{FlowId, RegisteredPin};
 pub use seating::Begun;
 pub use settings::{Settings, Timeouts};
 pub use status::{BackendStatus, Phase, Status, Tick, VipStatus};
 
 use self::apply::Numbers;
+use self::fleet::Fleet;
 use self::flows::Flows;
 use self::loads::Opening;
 use self::output::Output;
@@ -103,6 +108,8 @@ pub struct Control {
     unlogged: Vec<Digest>,
     events: Vec<Event>,
     recorded: Vec<Recorded>,
+    /// Set while flows are shared with other balancers.
+    fleet: Option<Fleet>,
 }
 
 /// Values that all balancers of a fleet derive identically.
@@ -215,6 +222,7 @@ impl Control {
         let mut tick = Tick::default();
         self.drain(&mut tick);
         self.roll_interval(now);
+        self.renew_share(now);
         self.expire(now, &mut tick);
         self.end_replies_all(now);
         self.absorb(now, &mut tick);

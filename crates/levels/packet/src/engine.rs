@@ -38,8 +38,11 @@ pub use notice::Notice;
 pub use tunnel_checks::{TunnelCheck, TunnelError, TunnelReport};
 use worker::Worker;
 
-use crate::config::FlowsConfig;
-use crate::control::{ApplyError, ControlError, FlowId, PinError, RegisteredPin, Status};
+use crate::config::{FleetConfig, FlowsConfig};
+use crate::control::{
+    ApplyError, ControlError, FleetTotals, FlowId, PinError, RegisteredPin, Status,
+};
+use crate::fleet::ExchangeStatus;
 use crate::program::LoadError;
 use crate::registry::RegistryError;
 use crate::snapshot::{BackendId, Protocol, Snapshot, VipId};
@@ -67,6 +70,8 @@ pub struct Wanted {
     pub macs: BTreeMap<Arc<str>, BTreeSet<[u8; 6]>>,
     /// Health checks through tunnels.
     pub checks: Vec<TunnelCheck>,
+    /// Balancers that share their flows.
+    pub fleet: Option<FleetConfig>,
 }
 
 /// Treatment of the program when the engine stops.
@@ -89,6 +94,17 @@ pub struct EngineStatus {
     pub tunnels: BTreeMap<(VipId, BackendId), TunnelReport>,
     /// Kernel memory of the program's maps except fragments, bytes.
     pub kernel_bytes: u64,
+    /// Sharing of flows with other balancers.
+    pub fleet: Option<SharingStatus>,
+}
+
+/// Status of the sharing of flows.
+#[derive(Clone, Debug)]
+pub struct SharingStatus {
+    /// The connections.
+    pub exchange: ExchangeStatus,
+    /// Flows received, and their treatment.
+    pub totals: FleetTotals,
 }
 
 /// Backend of a packet of an established flow.

@@ -101,7 +101,7 @@ impl fmt::Display for Backend<'_> {
     }
 }
 
-struct FlowText<'a>(&'a FlowId);
+pub(crate) struct FlowText<'a>(pub(crate) &'a FlowId);
 
 impl fmt::Display for FlowText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -181,7 +181,7 @@ fn backend<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<BackendId> {
     Some(BackendId { address, port: (port > 0).then_some(port) })
 }
 
-fn flow<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FlowId> {
+pub(crate) fn flow<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FlowId> {
     Some(match words.next()? {
         "tuple" => FlowId::FiveTuple(words.next()?.parse().ok()?, words.next()?.parse().ok()?),
         "source" => FlowId::SourceAddress(words.next()?.parse().ok()?),

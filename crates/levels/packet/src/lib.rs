@@ -13,6 +13,7 @@ pub mod decap;
 mod digest;
 mod directory;
 pub mod engine;
+pub mod fleet;
 mod ledger;
 mod limits;
 mod memory;

@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 pub use file::RegistryError;
+pub(crate) use flow::SEEN_MASK;
 pub use flow::{Evidence, Flow, FlowState};
 
 use crate::digest::Digest;
@@ -31,6 +32,9 @@ const HEADER_BYTES: usize = 4096;
 const ENTRY_WORDS: usize = 2;
 /// Entries among which a flow is sought that gives way to another.
 const NEIGHBOURS: usize = 64;
+
+/// Last entries that may get flows of the first ones: more than any run of used entries.
+const WRAPPED: usize = 1024;
 
 /// Every flow known.
 #[derive(Debug)]
@@ -222,6 +226,20 @@ impl Registry {
     pub(crate) fn neighbours(&self, digest: Digest) -> impl Iterator<Item = Flow> {
         let home = self.home(digest.0);
         (home..home + NEIGHBOURS.min(self.entries())).filter_map(|at| self.at(at & self.mask))
+    }
+
+    /// Returns the flow of the `step`th entry, counted from the last one down. After the first
+    /// entry, a part of the last ones follows again.
+    ///
+    /// A removal moves flows to lower entries, or from the first to the last ones. So steps that
+    /// rise meet every flow that is known throughout, whatever is removed between them.
+    pub(crate) fn at_step(&self, step: usize) -> Option<Flow> {
+        self.at((2 * self.entries() - 1 - step) & self.mask)
+    }
+
+    /// Number of steps of [`Self::at_step`].
+    pub(crate) fn steps(&self) -> usize {
+        self.entries() + WRAPPED.min(self.entries())
     }
 
     /// Calls `each` with the flows of `count` entries from entry `from` on, and applies the

@@ -8,14 +8,15 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::collector::{counter, describe, gauge};
-use crate::wire::packet::{PacketStatus, VipBackendStatus, VipStatus};
+use crate::wire::packet::{FleetPeer, FleetStatus, PacketStatus, VipBackendStatus, VipStatus};
 
 pub(super) fn encode(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     totals(packet, out)?;
     gauges(packet, out)?;
     interfaces(packet, out)?;
     by_vip(packet, out)?;
-    by_backend(packet, out)
+    by_backend(packet, out)?;
+    packet.fleet.as_ref().map_or(Ok(()), |fleet| by_peer(fleet, out))
 }
 
 fn totals(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
@@ -161,6 +162,56 @@ fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<
         let mut family = describe(out, name, help, None, MetricType::Gauge)?;
         for (vip, backend) in backends(packet) {
             gauge(&mut family, &with(vip, ("backend", &backend.name)), of(backend))?;
+        }
+    }
+    Ok(())
+}
+
+fn by_peer(fleet: &FleetStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    type Of = fn(&FleetPeer) -> u64;
+    for (name, help, total) in [
+        ("packet_fleet_received", "Flows received from peers", fleet.received_total),
+        ("packet_fleet_added", "Flows received that were not known", fleet.added_total),
+        ("packet_fleet_unplaced", "Flows received without a backend here", fleet.unplaced_total),
+        ("packet_fleet_full", "Flows received for which there was no room", fleet.full_total),
+        ("packet_fleet_conflicts", "Flows at different backends", fleet.conflicts_total),
+        ("packet_fleet_overtaken", "Peers that fell behind", fleet.overtaken_total),
+        (
+            "packet_fleet_held_back",
+            "Flows without evidence not sent at once",
+            fleet.held_back_total,
+        ),
+        ("packet_fleet_refused", "Connections refused", fleet.refused_total),
+    ] {
+        let mut family = describe(out, name, help, None, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
+    }
+    let peers = || fleet.peers.iter().filter(|peer| peer.state != "own");
+    let counters: [(&str, &str, Option<&Unit>, Of); 2] = [
+        ("packet_fleet_sent", "Flows sent to the peer", None, |peer| peer.sent_total),
+        ("packet_fleet_messages", "Bytes sent to the peer", Some(&Unit::Bytes), |peer| {
+            peer.sent_bytes_total
+        }),
+    ];
+    for (name, help, unit, of) in counters {
+        let mut family = describe(out, name, help, unit, MetricType::Counter)?;
+        for peer in peers() {
+            counter(&mut family, &[("peer", peer.address.as_str())], of(peer))?;
+        }
+    }
+    let gauges: [(&str, &str, Of); 3] = [
+        ("packet_fleet_connected", "Whether flows are sent to the peer", |peer| {
+            u64::from(peer.state == "connected")
+        }),
+        ("packet_fleet_has_all", "Whether the peer has all flows", |peer| u64::from(peer.has_all)),
+        ("packet_fleet_gave_all", "Whether all flows of the peer are here", |peer| {
+            u64::from(peer.gave_all)
+        }),
+    ];
+    for (name, help, of) in gauges {
+        let mut family = describe(out, name, help, None, MetricType::Gauge)?;
+        for peer in peers() {
+            gauge(&mut family, &[("peer", peer.address.as_str())], of(peer))?;
         }
     }
     Ok(())

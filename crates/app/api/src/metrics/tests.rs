@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
-use crate::wire::packet::{InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus};
+use crate::wire::packet::{
+    FleetPeer, FleetStatus, InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus,
+};
 use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
 use crate::wire::tls::{AutomaticStatus, BackendTlsStatus, CertificateStatus, TlsStatus};
 use crate::wire::{Admin, BackendState, Health, Region, SourceStatus};
@@ -62,6 +64,17 @@ fn packet() -> PacketStatus {
         kernel_bytes: 3_000_000,
         drops: count("tables", 1),
         notes: BTreeMap::new(),
+        fleet: Some(FleetStatus {
+            received_total: 9,
+            peers: vec![FleetPeer {
+                address: "10.0.0.2:7946".into(),
+                state: "connected".into(),
+                sent_total: 8,
+                has_all: true,
+                ..FleetPeer::default()
+            }],
+            ..FleetStatus::default()
+        }),
     }
 }
 
@@ -73,6 +86,10 @@ fn the_packet_level_has_its_families() {
         r#"equipoise_packet_packets_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 100"#,
         r#"equipoise_packet_forwarded_bytes_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 2048"#,
         r#"equipoise_packet_drops_total{vip="192.0.2.1:80/tcp",pool="web",reason="no_backend"} 3"#,
+        "equipoise_packet_fleet_received_total 9",
+        r#"equipoise_packet_fleet_sent_total{peer="10.0.0.2:7946"} 8"#,
+        r#"equipoise_packet_fleet_has_all{peer="10.0.0.2:7946"} 1"#,
+        r#"equipoise_packet_fleet_gave_all{peer="10.0.0.2:7946"} 0"#,
         r#"equipoise_packet_drops_total{vip="",pool="",reason="tables"} 1"#,
         r#"equipoise_packet_notes_total{vip="192.0.2.1:80/tcp",pool="web",note="too_big_sent"} 0"#,
         r#"equipoise_packet_decisions_total{vip="192.0.2.1:80/tcp",pool="web",by="ring"} 100"#,

@@ -43,6 +43,61 @@ pub struct PacketStatus {
     pub drops: BTreeMap<String, u64>,
     /// Notes on packets of no VIP that were not dropped.
     pub notes: BTreeMap<String, u64>,
+    /// Sharing of flows with the other balancers of the VIPs (`[flows] peers`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStatus>,
+}
+
+/// Flows that the balancers of a fleet share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FleetStatus {
+    /// Address that peers connect to; absent while it is in use by another process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listens: Option<String>,
+    /// Peers that are connected to this balancer.
+    pub connected: u64,
+    /// Connections that were refused: another secret or version, or too many at once.
+    pub refused_total: u64,
+    /// Flows received, repetitions included.
+    pub received_total: u64,
+    /// Flows received that were not known.
+    pub added_total: u64,
+    /// Flows received without their VIP or backend here.
+    pub unplaced_total: u64,
+    /// Flows and pins received for which there was no room.
+    pub full_total: u64,
+    /// Flows that two balancers had sent to different backends.
+    pub conflicts_total: u64,
+    /// How often a peer fell behind and was sent all flows again.
+    pub overtaken_total: u64,
+    /// Flows that were not sent at once for lack of evidence, because there were too many.
+    pub held_back_total: u64,
+    /// The peers in configured order.
+    pub peers: Vec<FleetPeer>,
+}
+
+/// A peer of the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FleetPeer {
+    /// Its address.
+    pub address: String,
+    /// `connecting`, `connected`, `failed`, or `own`: the address of this balancer itself.
+    pub state: String,
+    /// The reason of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Whether it has all flows of this balancer.
+    pub has_all: bool,
+    /// Whether this balancer has all its flows.
+    pub gave_all: bool,
+    /// Flows sent to it, repetitions included.
+    pub sent_total: u64,
+    /// Bytes of the messages to it.
+    pub sent_bytes_total: u64,
+    /// Flows sent to it without their VIP or backend there.
+    pub unplaced_total: u64,
+    /// Flows and pins sent to it for which it had no room.
+    pub full_total: u64,
 }
 
 /// An interface and the program on it.

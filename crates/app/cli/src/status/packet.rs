@@ -1,6 +1,6 @@
 //! The packet level's tables in `equipoise status`.
 
-use equipoise_api::wire::packet::{PacketStatus, VipBackendStatus};
+use equipoise_api::wire::packet::{FleetStatus, PacketStatus, VipBackendStatus};
 
 use super::{bytes, errors_cell, reasons};
 use crate::table::{Align, Cell, Table, Tone};
@@ -31,6 +31,42 @@ pub(super) fn render(packet: &PacketStatus, view: View, out: &mut String) {
         bytes(packet.kernel_bytes as f64),
         bytes(packet.registry_bytes as f64),
     ));
+    if let Some(fleet) = &packet.fleet {
+        out.push('\n');
+        peers(fleet).render(view, out);
+    }
+}
+
+fn peers(fleet: &FleetStatus) -> Table {
+    let mut table = Table::new(&[
+        ("PEER", Align::Left),
+        ("STATE", Align::Left),
+        ("HAS ALL", Align::Left),
+        ("GAVE ALL", Align::Left),
+        ("FLOWS SENT", Align::Right),
+        ("BYTES", Align::Right),
+        ("UNPLACED", Align::Right),
+        ("NO ROOM", Align::Right),
+    ])
+    .folding(&["BYTES", "UNPLACED", "NO ROOM"]);
+    let word = |is: bool| match is {
+        true => Cell::toned("yes", Tone::Good),
+        false => Cell::toned("no", Tone::Warning),
+    };
+    for peer in fleet.peers.iter().filter(|peer| peer.state != "own") {
+        let tone = if peer.state == "connected" { Tone::Good } else { Tone::Bad };
+        table.row(vec![
+            (&peer.address).into(),
+            Cell::toned(&peer.state, tone),
+            word(peer.has_all),
+            word(peer.gave_all),
+            peer.sent_total.into(),
+            bytes(peer.sent_bytes_total as f64).into(),
+            peer.unplaced_total.into(),
+            peer.full_total.into(),
+        ]);
+    }
+    table
 }
 
 fn vips(packet: &PacketStatus) -> Table {
@@ -122,6 +158,11 @@ pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
     for interface in &packet.interfaces {
         if let Some(detail) = &interface.detail {
             lines.push(format!("interface {}: {detail}", interface.name));
+        }
+    }
+    for peer in packet.fleet.iter().flat_map(|fleet| &fleet.peers) {
+        if let Some(detail) = &peer.detail {
+            lines.push(format!("peer {}: {detail}", peer.address));
         }
     }
     for vip in &packet.vips {

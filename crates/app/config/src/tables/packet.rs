@@ -1,6 +1,6 @@
 //! The packet level's options.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
@@ -199,6 +199,20 @@ pub(super) static FLOWS: Table = Table {
             "`seed`, or a secret of this machine",
             "A file with the secret `seed`.",
         ),
+        Opt::optional(
+            "peers",
+            Kind::Texts(&PEER),
+            "flows are not shared",
+            "The other balancers of the VIPs: each is sent this balancer's flows, so that a flow keeps its backend when the \
+             routers send it to another balancer. This balancer's own address may be among them. Needs `peers-listen`, \
+             and a secret, which authenticates and encrypts the connections. A reload applies.",
+        ),
+        Opt::optional(
+            "peers-listen",
+            Kind::Text(&super::LISTEN),
+            "flows are not shared",
+            "Address that peers connect to, on a network that clients do not reach.",
+        ),
         Opt::default(
             "tunnel-source",
             Kind::Text(&PREFIX4),
@@ -294,6 +308,14 @@ static SECRET: Form = Form {
     noun: "a secret",
     accepted: "16 characters or more, such as those of `openssl rand -hex 16`",
     fits: |text| FleetSecret::new(text).is_some(),
+};
+
+static PEER: Form = Form {
+    noun: "a peer's address",
+    accepted: "IP:PORT, such as \"10.0.0.2:7946\" or \"[2001:db8::2]:7946\"",
+    fits: |text| {
+        text.parse::<SocketAddr>().is_ok_and(|it| it.port() > 0 && !it.ip().is_unspecified())
+    },
 };
 
 static FILE_PATH: Form = Form {

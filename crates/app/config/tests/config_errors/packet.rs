@@ -301,6 +301,38 @@ fn sizes_hold_what_the_file_has() {
 }
 
 #[test]
+fn peers_share_flows_over_an_address_with_a_secret() {
+    let secret = "seed = '0123456789abcdef'";
+    assert_said(
+        &[
+            (
+                format!(
+                    "{secret}\npeers = ['10.0.0.2:7946', '[::1]:7946']\npeers-listen = '10.0.0.1:7946'"
+                ),
+                "",
+            ),
+            (
+                "peers = ['10.0.0.2:7946']\npeers-listen = '10.0.0.1:7946'".to_owned(),
+                "f:8:9: flows.peers: given without the secret of the fleet; accepted with `seed` or `seed-file`, the same on all balancers",
+            ),
+            (
+                format!("{secret}\npeers = ['10.0.0.2:7946']"),
+                "f:9:9: flows.peers: given without `peers-listen`; accepted with the address that peers connect to",
+            ),
+            (
+                format!("{secret}\npeers-listen = '10.0.0.1:7946'"),
+                "f:9:16: warning: flows.peers-listen: has no effect without `peers`",
+            ),
+            (
+                format!("{secret}\npeers = ['10.0.0.2']\npeers-listen = '10.0.0.1:7946'"),
+                "f:9:10: flows.peers: '10.0.0.2' is not a peer's address; accepted: IP:PORT, such as \"10.0.0.2:7946\" or \"[2001:db8::2]:7946\"; or a list of such\nf:10:16: warning: flows.peers-listen: has no effect without `peers`",
+            ),
+        ],
+        |more| in_packet("192.0.2.1:80/tcp", "nat", &format!("[flows]\n{more}")),
+    );
+}
+
+#[test]
 fn a_fleet_has_one_secret() {
     assert_said(
         &[

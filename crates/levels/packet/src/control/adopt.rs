@@ -97,6 +97,7 @@ impl Control {
             unlogged: Vec::new(),
             events: Vec::new(),
             recorded: Vec::new(),
+            fleet: None,
         };
         let translates_all = published
             .as_ref()

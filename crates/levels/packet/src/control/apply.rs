@@ -73,6 +73,7 @@ impl Control {
         self.free_numbers();
         self.share_room();
         self.reinstate();
+        self.ask_for_missing();
         self.is_dirty = true;
         self.clocks.next_tick = now;
         Ok(())
@@ -196,6 +197,7 @@ impl Control {
             }
         }
         self.reinstate();
+        self.ask_for_missing();
     }
 
     /// Frees the numbers of backends that no VIP has any more.

@@ -155,7 +155,9 @@ impl Flows {
         }
         let tally = self.census.add(&flow);
         let is_same = before.is_some_and(|before| place_of(before) == place_of(&flow));
-        if let Some(tally) = tally.filter(|_| flow.is_active() && !is_same) {
+        // A flow of another balancer was not assigned by this one's program.
+        let is_own = flow.is_active() && !flow.remote;
+        if let Some(tally) = tally.filter(|_| is_own && !is_same) {
             tally.begun = tally.begun.wrapping_add(1);
         }
         Ok(())

@@ -59,7 +59,9 @@ impl Control {
                 let slot = if self.keeps_slot(&before, event) { before.slot } else { event.slot };
                 let service = event.service;
                 let evidence = self.evidence_after(&before);
-                Flow { slot, service, state, seen, evidence, ..before }
+                // A packet to another backend than the peer's came before the pin.
+                let remote = before.remote && slot != event.slot;
+                Flow { slot, service, state, seen, evidence, remote, ..before }
             }
             None if kind == EventKind::Rst as u8 => return,
             None => {
@@ -96,9 +98,11 @@ impl Control {
         before.pinned || before.registered || is_stray
     }
 
-    /// In a fleet, another balancer may receive a packet before the pin, and use its ring.
+    /// In a fleet, another balancer may receive a packet before the pin, and use its ring. The same
+    /// holds for this balancer if it knows the flow from another one.
     fn may_stray(&self, known: &Flow) -> bool {
-        self.memories.len() > 1 && known.state == FlowState::Open && known.seen == self.interval
+        let is_shared = self.memories.len() > 1 && known.seen == self.interval;
+        known.state == FlowState::Open && (known.remote && self.fleet.is_some() || is_shared)
     }
 
     /// Updates the registry from `before` to `after`. If the flow changed its backend, schedules a
@@ -116,6 +120,7 @@ impl Control {
         if admitted.is_err() {
             return;
         }
+        self.note_for_peers(before, &after);
         if before.is_none() {
             tick.learnt += 1;
             self.pins.may_match(after.digest);
@@ -138,7 +143,7 @@ impl Control {
         Ok(displaced)
     }
 
-    fn suspect(&mut self, flow: &Flow) {
+    pub(super) fn suspect(&mut self, flow: &Flow) {
         let Some(Some(service)) = self.services.get(usize::from(flow.service)) else { return };
         if !self.pins.agrees(flow, service) {
             self.pins.suspects.push(flow.digest);
@@ -211,11 +216,14 @@ impl Control {
     }
 
     /// Returns the maximum idle intervals of a service's open, UDP, closing and reset flows.
-    fn limits_of_idleness(&self, service: &Service) -> [u32; 4] {
+    pub(super) fn limits_of_idleness(&self, service: &Service) -> [u32; 4] {
         let interval = self.settings.interval.as_micros().max(1);
         let timeouts = self.timeouts_of(service);
-        [timeouts.open, timeouts.udp, timeouts.closing, timeouts.reset]
-            .map(|timeout| timeout.as_micros().div_ceil(interval).min(1 << 27) as u32)
+        let [open, udp, closing, reset] =
+            [timeouts.open, timeouts.udp, timeouts.closing, timeouts.reset]
+                .map(|timeout| timeout.as_micros().div_ceil(interval).min(1 << 26) as u32);
+        let grace = self.grace_intervals();
+        [open + grace, udp + grace, closing, reset]
     }
 
     /// Processes the flows that the program recorded. Deletes records of known flows for which the

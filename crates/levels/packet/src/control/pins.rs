@@ -256,7 +256,7 @@ impl PinSet {
                     changed.full += 1;
                     changed.moved += 1;
                     let slot = self.controller.pog().pinned(&flow.digest).unwrap_or(flow.slot);
-                    let _ = flows.set(Flow { slot, ..flow }, Some(&flow));
+                    follow(flows, &flow, Some(slot));
                 }
                 break;
             }
@@ -324,8 +324,13 @@ fn give_up(full: Vec<Flow>, flows: &mut Flows, services: &[Option<Service>]) -> 
 
 /// Updates a flow without a pin: the registry records the backend that the ring selects.
 fn follow_ring(flows: &mut Flows, flow: &Flow, service: Option<&Service>) {
-    let slot = service.and_then(|service| service.ring_slot(flow.digest));
-    match slot {
+    follow(flows, flow, service.and_then(|service| service.ring_slot(flow.digest)));
+}
+
+/// Records the backend to which the tables send a flow. Another balancer's flow is forgotten
+/// instead: it has its backend there.
+fn follow(flows: &mut Flows, flow: &Flow, slot: Option<u16>) {
+    match slot.filter(|_| !flow.remote) {
         Some(slot) => {
             let _ = flows.set(Flow { slot, ..*flow }, Some(flow));
         }

@@ -197,6 +197,7 @@ impl Control {
             .map_err(|Full| PinError::Full { pins: self.pins.len() })?;
         self.registrations.by_flow.insert((vip_of, *flow), Registration { digest, backend });
         self.registrations.are_noted = false;
+        self.share_pin((vip_of, *flow), Some(backend));
         self.is_dirty = true;
         Ok(())
     }
@@ -240,6 +241,13 @@ impl Control {
     /// # Errors
     /// [`PinError`]; then nothing has changed.
     pub fn unpin(&mut self, vip: &VipId, flow: &FlowId) -> Result<(), PinError> {
+        self.release(vip, flow)?;
+        self.share_pin((vip.normal(), *flow), None);
+        Ok(())
+    }
+
+    /// Removes a pin here.
+    pub(super) fn release(&mut self, vip: &VipId, flow: &FlowId) -> Result<(), PinError> {
         let id = vip.normal();
         let registration = self.registrations.by_flow.remove(&(id, *flow));
         let digest = match registration {
@@ -253,11 +261,22 @@ impl Control {
         if let Some(known) = known {
             let after = Flow { registered: false, seen: self.interval, ..known };
             let _ = self.flows.set(after, Some(&known));
+            self.note_for_peers(Some(&known), &after);
         }
         if registration.is_none() && known.is_none() {
             return Err(PinError::Unknown(*vip));
         }
         Ok(())
+    }
+
+    /// Registers a flow that was pinned at another balancer, also if its backend does not exist
+    /// here (yet). Returns `false` if there is no room.
+    pub(super) fn adopt_pin(&mut self, vip: VipId, flow: FlowId, backend: BackendId) -> bool {
+        let Ok(digest) = self.digest_at(vip, &flow) else { return true };
+        self.registrations.by_flow.insert((vip, flow), Registration { digest, backend });
+        self.registrations.are_noted = false;
+        self.is_dirty = true;
+        self.reinstate_one(vip, &flow, digest, &backend).is_ok()
     }
 
     /// Returns all registered pins, by VIP and flow, including those of VIPs that are gone.
@@ -277,14 +296,25 @@ impl Control {
         let registrations: Vec<_> =
             self.registrations.by_flow.iter().map(|(&(vip, flow), it)| (vip, flow, *it)).collect();
         for (vip, flow, Registration { digest, backend }) in registrations {
-            let Ok((number, service)) = self.vip(&vip) else { continue };
-            if flow.kind().0 != service.key {
-                continue;
-            }
-            if let Some(slot) = service.slots.of(&backend) {
-                // Without room the pin is not in force, as without a backend.
-                let _ = self.register(digest, number, slot);
-            }
+            // Without room the pin is not in force, as without a backend.
+            let _ = self.reinstate_one(vip, &flow, digest, &backend);
+        }
+    }
+
+    fn reinstate_one(
+        &mut self,
+        vip: VipId,
+        flow: &FlowId,
+        digest: Digest,
+        backend: &BackendId,
+    ) -> Result<(), Full> {
+        let Ok((number, service)) = self.vip(&vip) else { return Ok(()) };
+        if flow.kind().0 != service.key {
+            return Ok(());
+        }
+        match service.slots.of(backend) {
+            Some(slot) => self.register(digest, number, slot),
+            None => Ok(()),
         }
     }
 }

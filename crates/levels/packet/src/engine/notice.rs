@@ -1,11 +1,12 @@
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::attach::InterfaceState;
 use super::ethtool::Offload;
 use super::link::XdpMode;
 use super::tunnel_checks::TunnelError;
+use crate::fleet::PeerState;
 use crate::snapshot::{BackendId, Station, VipId};
 
 /// An event for operators; its text is the log line.
@@ -141,6 +142,18 @@ pub enum Notice {
         /// Number of flows since the last such line.
         flows: usize,
     },
+    /// The connection to a peer of the fleet changed.
+    Peer {
+        /// Its address.
+        peer: SocketAddr,
+        /// The new state.
+        state: PeerState,
+    },
+    /// Flows cannot be shared with the fleet.
+    NotSharing {
+        /// Cause of the error.
+        error: String,
+    },
     /// The last flow of a backend has ended.
     Drained {
         /// The VIP.
@@ -208,6 +221,7 @@ impl Notice {
             | Notice::TunnelFound { .. }
             | Notice::TunnelWorks { .. }
             | Notice::Drained { .. } => false,
+            Notice::Peer { state, .. } => matches!(state, PeerState::Failed(_)),
             _ => true,
         }
     }
@@ -298,6 +312,25 @@ impl Notice {
         }
     }
 
+    /// Writes notices about the fleet.
+    fn fleet(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Peer { peer, state } => {
+                write!(f, "peer {peer}: ")?;
+                match state {
+                    PeerState::Connecting => f.write_str("connecting"),
+                    PeerState::Connected => f.write_str("connected, and is sent all flows"),
+                    PeerState::Own => f.write_str("is this balancer itself, and is ignored"),
+                    PeerState::Failed(why) => {
+                        write!(f, "gets no flows until the connection works again: {why}")
+                    }
+                }
+            }
+            Notice::NotSharing { error } => write!(f, "flows are not shared with peers: {error}"),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes notices about checks through tunnels.
     fn tunnel(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -343,6 +376,7 @@ impl Notice {
             | Notice::NotForwarding { .. }
             | Notice::TooManyMacs { .. }
             | Notice::Network { .. } => "packet.route",
+            Notice::Peer { .. } | Notice::NotSharing { .. } => "packet.peer",
             Notice::Drained { .. } => "packet.drained",
             Notice::TunnelFailed { .. }
             | Notice::NotCheckedThroughTunnel { .. }
@@ -436,6 +470,7 @@ impl fmt::Display for Notice {
             Notice::Network { error } => {
                 write!(f, "the kernel's routes and neighbours cannot be read: {error}; tried again")
             }
+            Notice::Peer { .. } | Notice::NotSharing { .. } => self.fleet(f),
             _ => self.tunnel(f),
         }
     }

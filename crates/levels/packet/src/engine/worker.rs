@@ -1,5 +1,7 @@
 //! The engine's thread.
 
+mod sharing;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +23,9 @@ use super::tunnel_checks::TunnelChecks;
 use super::watch::Watch;
 use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
 use crate::abi::Forward;
+use crate::config::FleetSecret;
 use crate::control::{ApplyError, Begun, Control, ControlError, FlowId, Settings, Tick};
+use crate::fleet::Exchange;
 use crate::ledger::Ledger;
 use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
@@ -60,6 +64,10 @@ pub(super) struct Worker {
     network_retry: Option<Instant>,
     /// Whether the last write of the ledger failed.
     ledger_failed: bool,
+    /// For the threads that share flows.
+    inputs: Sender<Input>,
+    secret: Option<FleetSecret>,
+    exchange: Option<Exchange>,
     _watch: Watch,
 }
 
@@ -82,7 +90,7 @@ impl Worker {
         let settings = options.flows.settings(seed);
         let Loaded { program, control, is_new } = load(&place, &capacity, &settings, now)?;
         // Starts watching before the first read, so that no change is missed.
-        let checked = inputs.clone();
+        let (checked, for_exchange) = (inputs.clone(), inputs.clone());
         let watch = Watch::start(move |changes| inputs.send(Input::Network(changes)).is_ok());
         let watch = watch.map_err(EngineError::Network)?;
         let network = Netlink::open().map_err(EngineError::Network)?;
@@ -105,6 +113,9 @@ impl Worker {
             not_learnt: (0, None),
             network_retry: None,
             ledger_failed: false,
+            inputs: for_exchange,
+            secret: options.flows.seed,
+            exchange: None,
             _watch: watch,
         };
         worker.control.apply(&wanted.snapshot, now)?;
@@ -120,6 +131,7 @@ impl Worker {
         worker.publish_whole();
         worker.follow_interfaces(true);
         worker.check_tunnels();
+        worker.follow_fleet();
         Ok(worker)
     }
 
@@ -190,6 +202,7 @@ impl Worker {
         self.publish_whole();
         self.follow_interfaces(true);
         self.check_tunnels();
+        self.follow_fleet();
         Ok(())
     }
 
@@ -251,6 +264,7 @@ impl Worker {
             kernel_bytes: u64::from(self.limits.tables_bytes)
                 + u64::from(self.limits.state_bytes)
                 + cpus,
+            fleet: self.fleet_status(),
         }
     }
 
@@ -326,8 +340,14 @@ impl Worker {
             noted.is_ok()
         });
         self.tell(&tick, now);
-        if !tick.drained.is_empty() {
+        self.tell_peers();
+        let has_seated = self.control.has_seated();
+        if has_seated || !tick.drained.is_empty() {
             self.aim(now);
+        }
+        if has_seated {
+            // The next hop of a new backend may be known already.
+            self.spread_hops();
         }
     }
 

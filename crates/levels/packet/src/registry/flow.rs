@@ -20,6 +20,8 @@ pub struct Flow {
     pub registered: bool,
     /// Evidence that it is no forged packet.
     pub evidence: Evidence,
+    /// Whether another balancer of the fleet had its last packet.
+    pub remote: bool,
     /// The last interval in which it was logged; wraps at 2^28.
     pub seen: u32,
 }
@@ -61,9 +63,11 @@ const PINNED: u64 = 1 << 14;
 const REGISTERED: u64 = 1 << 15;
 const CONFIRMED: u64 = 1 << 16;
 const OPENED: u64 = 1 << 17;
+const REMOTE: u64 = 1 << 18;
 const SERVICE_SHIFT: u32 = 20;
 const SEEN_SHIFT: u32 = 36;
-const SEEN_MASK: u32 = (1 << (u64::BITS - SEEN_SHIFT)) - 1;
+/// Bits of [`Flow::seen`].
+pub(crate) const SEEN_MASK: u32 = (1 << (u64::BITS - SEEN_SHIFT)) - 1;
 
 impl Flow {
     /// Just met.
@@ -74,8 +78,9 @@ impl Flow {
         state: FlowState,
         seen: u32,
     ) -> Flow {
-        let (pinned, registered, evidence) = (false, false, Evidence::None);
-        Flow { digest, service, slot, state, pinned, registered, evidence, seen }
+        let (pinned, registered, remote) = (false, false, false);
+        let evidence = Evidence::None;
+        Flow { digest, service, slot, state, pinned, registered, evidence, remote, seen }
     }
 
     #[inline(always)]
@@ -92,6 +97,7 @@ impl Flow {
                 OPENED => Evidence::Opened,
                 _ => Evidence::Confirmed,
             },
+            remote: word & REMOTE != 0,
             seen: (word >> SEEN_SHIFT) as u32,
         }
     }
@@ -108,6 +114,7 @@ impl Flow {
                 Evidence::Opened => OPENED,
                 Evidence::Confirmed => CONFIRMED,
             }
+            | flag(self.remote, REMOTE)
             | u64::from(self.service) << SERVICE_SHIFT
             | u64::from(self.seen & SEEN_MASK) << SEEN_SHIFT
     }

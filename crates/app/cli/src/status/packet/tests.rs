@@ -61,6 +61,7 @@ fn packet() -> PacketStatus {
         kernel_bytes: 3 << 20,
         drops: counts("tables", 1),
         notes: BTreeMap::new(),
+        fleet: None,
     }
 }
 
