@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind::{self, LeastConnection, Maglev, RoundRobin};
+use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin};
 use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::control::{Ack, Collected, FleetMessage, Position};
 use equipoise_packet::{BackendSpec, Capacity, Protocol, Snapshot, Standing, VipSpec};
@@ -25,7 +25,7 @@ const EXCHANGE_MS: u32 = 500;
 const PUBLISH_MS: u32 = 300;
 const BACKENDS: Backend = 24;
 
-const VIPS: [(SchedulerKind, Protocol); 5] = [
+const VIPS: [(FlowScheduler, Protocol); 5] = [
     (Maglev, Protocol::Tcp),
     (RoundRobin, Protocol::Tcp),
     (LeastConnection, Protocol::Tcp),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use equipoise_core::SchedulerKind::{self, LeastConnection, Maglev, RoundRobin};
+use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin};
 use equipoise_packet::control::{Ack, FlowId, Position, Timeouts};
 use equipoise_packet::{BackendId, Capacity, Settings, VipId};
 
@@ -23,7 +23,7 @@ struct Fleet {
 impl Fleet {
     fn new(
         balancers: usize,
-        scheduler: SchedulerKind,
+        scheduler: FlowScheduler,
         pool: &[Backend],
         capacity: impl Fn(usize) -> Capacity,
         settings: &Settings,
@@ -40,7 +40,7 @@ impl Fleet {
         Fleet { worlds: worlds.collect(), positions, acks: Ack::default() }
     }
 
-    fn pair(scheduler: SchedulerKind) -> Fleet {
+    fn pair(scheduler: FlowScheduler) -> Fleet {
         Fleet::new(2, scheduler, &[0, 1, 2], |_| capacity(), &settings())
     }
 

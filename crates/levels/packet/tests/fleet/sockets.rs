@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use equipoise_core::AdminState;
-use equipoise_core::SchedulerKind::{Maglev, RoundRobin};
+use equipoise_packet::FlowScheduler::{Maglev, RoundRobin};
 use equipoise_packet::config::{FleetConfig, FleetSecret};
 use equipoise_packet::fleet::{Exchange, PeerState, Tables};
 use equipoise_packet::{Capacity, Control};
@@ -69,7 +69,7 @@ fn capacity() -> Capacity {
 
 impl Node {
     fn start(
-        scheduler: equipoise_core::SchedulerKind,
+        scheduler: equipoise_packet::FlowScheduler,
         pool: &[Backend],
         config: FleetConfig,
         secret: &str,
@@ -161,7 +161,7 @@ fn addresses(count: usize) -> Vec<SocketAddr> {
     sockets.iter().map(|socket| socket.local_addr().unwrap()).collect()
 }
 
-fn fleet(count: usize, scheduler: equipoise_core::SchedulerKind, pool: &[Backend]) -> Vec<Node> {
+fn fleet(count: usize, scheduler: equipoise_packet::FlowScheduler, pool: &[Backend]) -> Vec<Node> {
     let peers = addresses(count);
     let node = |listen: &SocketAddr| {
         let config = FleetConfig { listen: *listen, peers: peers.clone() };

@@ -135,7 +135,10 @@ impl Control {
     }
 
     fn take_in_new(&mut self, theirs: Flow) -> bool {
-        let limit = self.limits_of_idleness()[0];
+        let Some(Some(service)) = self.services.get(usize::from(theirs.service)) else {
+            return true;
+        };
+        let limit = self.limits_of_idleness(service)[0];
         if theirs.idle(self.interval) > limit {
             return true;
         }
