@@ -103,6 +103,9 @@ ROUTING := bird2:/usr/sbin/bird keepalived:/usr/sbin/keepalived
 #   libfastrtps-dev  Fast DDS, with which a client of the slice level in C++ is built
 DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipant.hpp
 
+#   zsh, fish        shells that complete the command line
+SHELLS := zsh:/usr/bin/zsh fish:/usr/bin/fish
+
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
 #   wrk, h2load      make the load
@@ -200,7 +203,7 @@ test-setup: setup
 	@[[ -e /usr/sbin/bird && -e /usr/sbin/keepalived ]] || { \
 	  $(call install_missing,$(ROUTING)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now bird keepalived; fi; }
-	@$(call install_missing,$(NGINX_MODULES))
+	@$(call install_missing,$(NGINX_MODULES) $(SHELLS))
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.
 SCHEMATHESIS_PINNED := crates/equipoise/tests/schemathesis/requirements.txt

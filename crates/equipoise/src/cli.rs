@@ -1,5 +1,8 @@
 //! The command line: commands and their arguments.
 
+pub(crate) mod completions;
+pub(crate) mod manual;
+
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -14,9 +17,18 @@ use equipoise_cli::{
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
 
+/// The binary's name.
+const NAME: &str = "equipoise";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; of `check`: the file can be used; of `ready`: every address is served
+  1  not done, or the answer is no; standard error has the reason
+  2  the command line has an error; of `import`: a line is not carried or changes behaviour";
+
 /// One load balancer from the name to the slice.
 #[derive(Debug, Parser)]
-#[command(name = "equipoise", version, max_term_width = 100)]
+#[command(name = NAME, version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -77,6 +89,10 @@ pub(crate) enum Command {
     Plan(plan::Args),
     /// Balance a stream of items over workers: run, show, drain, pin, move
     Slice(slice::Args),
+    /// Print the script by which a shell completes this command line
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages of all commands
+    Man(manual::ManArgs),
     /// One backend of the demo
     #[command(hide = true)]
     SampleBackend(demo::sample::Args),
@@ -131,11 +147,46 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Commands that run until they are stopped, or whose output has a format of its own.
+    const WITHOUT_JSON: [&str; 11] = [
+        "equipoise-run",
+        "equipoise-agent",
+        "equipoise-demo-cluster",
+        "equipoise-demo-packet",
+        "equipoise-demo-slice",
+        "equipoise-announce",
+        "equipoise-decap",
+        "equipoise-slice-worker",
+        "equipoise-schema",
+        "equipoise-completions",
+        "equipoise-man",
+    ];
+
+    #[test]
+    fn every_command_that_answers_can_answer_in_json() {
+        let mut all = Cli::command().disable_help_subcommand(true);
+        all.build();
+        let mut lacking = Vec::new();
+        lacking_json(&all, &mut lacking);
+        assert_eq!(lacking, Vec::<String>::new());
+    }
+
+    fn lacking_json(command: &clap::Command, lacking: &mut Vec<String>) {
+        let below: Vec<_> = command.get_subcommands().filter(|it| !it.is_hide_set()).collect();
+        below.iter().for_each(|it| lacking_json(it, lacking));
+        let name = command.get_display_name().unwrap_or(NAME);
+        let answers = below.is_empty() && !WITHOUT_JSON.contains(&name);
+        if answers && command.get_arguments().all(|it| it.get_id() != "json") {
+            lacking.push(name.to_owned());
+        }
     }
 }

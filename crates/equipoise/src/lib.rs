@@ -47,6 +47,8 @@ pub fn main() -> ExitCode {
         Command::Pin(args) => block_on(commands::pin::run(args)),
         Command::Plan(args) => block_on(commands::plan::run(args)),
         Command::Slice(args) => block_on(commands::slice::run(args)),
+        Command::Completions(args) => cli::completions::run(&args),
+        Command::Man(args) => cli::manual::run(&args),
         Command::SampleBackend(args) => block_on(demo::sample::run(args)),
         #[cfg(feature = "slice")]
         Command::SampleWorker(args) => demo::slice::sample::run(&args),

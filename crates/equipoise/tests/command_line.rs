@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use common::config::said_among;
 use common::{EQUIPOISE, Folder, Process, equipoise, stderr, stdout, text};
+use equipoise_testkit::free_port;
 
 #[test]
 fn a_reader_that_closes_the_pipe_early_is_no_error() {
@@ -74,7 +75,8 @@ const PACKAGES: [(&str, &str); 2] = [("libelf.so.1", "libelf1"), ("libz.so.1", "
 #[cfg(all(target_arch = "x86_64", not(feature = "dds-security")))]
 fn the_libraries_that_the_binary_needs_are_named_where_it_is_installed() {
     let page = include_str!("../../../docs/operations/run.md");
-    let install = page.lines().find(|line| line.starts_with("apt-get install ")).expect("a line");
+    let install =
+        page.lines().find(|line| line.starts_with("apt-get install ")).expect("a line");
     let output = Command::new("ldd").arg(EQUIPOISE).output().expect("ldd is part of libc-bin");
     let listed = stdout(&output);
     let needed = listed.lines().filter_map(|line| line.split_whitespace().next());
@@ -121,6 +123,119 @@ fn run_and_agent_do_not_look_for_a_file_called_minus() {
         let said = stderr(&output);
         assert!(said.contains("`equipoise check -` reads standard input"), "{command}: {said}");
     }
+}
+
+#[test]
+fn exit_codes_are_as_the_help_says() {
+    let folder = Folder::new("exit-codes");
+    let bad = folder.write("bad.toml", "nonsense = 1\n");
+    let nowhere = folder.path("nowhere.sock");
+    for (code, command) in [
+        (0, &["--version"][..]),
+        (1, &["check", text(&bad)]),
+        (1, &["status", "--api", text(&nowhere)]),
+        (1, &["ready", "--api", text(&nowhere)]),
+        (2, &["nonsense"]),
+        (2, &["weight", "web/fast", "half"]),
+    ] {
+        assert_eq!(equipoise(command).status.code(), Some(code), "{command:?}");
+    }
+    let help = stdout(&equipoise(&["--help"]));
+    for line in ["  0  done;", "  1  not done,", "  2  the command line has an error"] {
+        assert!(help.contains(line), "{help}");
+    }
+}
+
+#[test]
+fn answers_to_changes_are_json_if_it_is_asked_for() {
+    let (folder, port) = (Folder::new("json-answers"), free_port());
+    let socket = folder.path("api.sock");
+    let file = folder.write(
+        "equipoise.toml",
+        &format!(
+            "[api]\nsocket = {socket:?}\nlisten = \"off\"\n\
+             [[pool]]\nname = \"web\"\nbackends = [{{ name = \"b1\", address = \"127.0.0.1:9\" }}]\n\
+             [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"web\"\n",
+            port.address()
+        ),
+    );
+    let process = Process::start(&["run", text(&file)]);
+    process.wait_for_text(" ready ");
+    let token = folder.path("token");
+    let api = ["--json", "--api", text(&socket)];
+    for (command, field, expected) in [
+        (&["drain", "web/b1"][..], "/backend/admin", "\"drain\""),
+        (&["undrain", "web/b1"], "/backend/admin", "\"up\""),
+        (&["disable", "web/b1"], "/backend/admin", "\"down\""),
+        (&["enable", "web/b1"], "/backend/admin", "\"up\""),
+        (&["weight", "web/b1", "7"], "/backend/weight", "7"),
+        (&["backend", "add", "web/b2", "--address", "127.0.0.1:10"], "/backend/name", "\"b2\""),
+        (&["backend", "set", "web/b2", "--weight", "3"], "/backend/weight", "3"),
+        (&["backend", "remove", "web/b2", "--now"], "/pool", "\"web\""),
+        (&["reload"], "/backends", "1"),
+        (&["ready", "127.0.0.1"], "/0/ready", "true"),
+    ] {
+        let output = equipoise(&[command, &api].concat());
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{command:?}: {error}: {}", stderr(&output)));
+        let found = answer.pointer(field).map(ToString::to_string);
+        assert_eq!(found.as_deref(), Some(expected), "{command:?}: {answer}");
+    }
+    let output = equipoise(&["api-token", text(&token), "--json"]);
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(answer["file"], text(&token));
+}
+
+/// A shell that `make test-setup` installs.
+fn shell(name: &str, script: &str, folder: &Folder) -> Option<String> {
+    let output = Command::new(name).args(["-c", script]).current_dir(folder.path(".")).output();
+    let Ok(output) = output else {
+        println!("skipped: there is no {name}; `make test-setup` installs it");
+        return None;
+    };
+    assert!(output.status.success() && stderr(&output).is_empty(), "{name}: {}", stderr(&output));
+    Some(stdout(&output))
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let folder = Folder::new("completions");
+    for name in ["bash", "zsh", "fish"] {
+        folder.write(name, &stdout(&equipoise(&["completions", name])));
+    }
+    for (so_far, expected) in [("slice re", "resize"), ("drain --js", "--json")] {
+        let (command, last) = so_far.split_once(' ').expect("two words");
+        let bash = format!(
+            "source ./bash; COMP_WORDS=(equipoise {so_far}); COMP_CWORD=2; _equipoise equipoise {last} {command}; \
+             echo \"${{COMPREPLY[@]}}\""
+        );
+        assert_eq!(shell("bash", &bash, &folder).expect("Debian has bash").trim(), expected);
+        let fish = format!("source ./fish; complete --do-complete 'equipoise {so_far}'");
+        if let Some(proposed) = shell("fish", &fish, &folder) {
+            assert_eq!(proposed.split_whitespace().next(), Some(expected), "{proposed}");
+        }
+    }
+    shell("zsh", "zsh -n ./zsh && grep -q '^#compdef equipoise$' ./zsh", &folder);
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_exit_codes() {
+    let folder = Folder::new("manual");
+    let output = equipoise(&["man", text(&folder.path("."))]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for name in
+        ["equipoise", "equipoise-run", "equipoise-slice-resize", "equipoise-cluster-token-create"]
+    {
+        let page = std::fs::read_to_string(folder.path(&format!("{name}.1")));
+        let page = page.unwrap_or_else(|error| panic!("{name}: {error}"));
+        for section in ["NAME", "SYNOPSIS", "\"EXIT STATUS\""] {
+            assert!(page.contains(&format!(".SH {section}\n")), "{name} lacks {section}: {page}");
+        }
+    }
+    let pages = std::fs::read_dir(folder.path(".")).expect("it is there");
+    let names: Vec<_> = pages.map(|page| page.expect("it is there").file_name()).collect();
+    assert!(names.len() > 40, "{names:?}");
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("sample")), "{names:?}");
 }
 
 #[test]

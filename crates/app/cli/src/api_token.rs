@@ -1,15 +1,17 @@
 //! `equipoise api-token FILE`: creates a token for the API.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use equipoise_api::{Token, TokenDigest};
+use serde::Serialize;
 
 use crate::argument::warn_of_token_file;
+use crate::output::AnswerArgs;
 
 /// Arguments of `equipoise api-token`.
 #[derive(Debug, clap::Args)]
@@ -17,6 +19,15 @@ pub struct Args {
     /// The file to create (mode 0600), or an existing token file
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+/// The table of the configuration that accepts the token.
+#[derive(Debug, Serialize)]
+struct Accepting {
+    file: PathBuf,
+    hash: String,
 }
 
 /// Runs the command.
@@ -39,15 +50,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let absolute = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
     let digest = TokenDigest::of(token.reveal().as_bytes());
-    writeln!(
-        io::stdout(),
-        "# The token is in {path}. Add this table to the configuration, with the name and role that you want:\n\
-         [[api.token]]\nname = \"operator\"\nrole = \"operate\"\nfile = {:?}\n\
-         # or, to keep the token off that machine, in place of `file`:\n\
-         # hash = \"{digest}\"",
-        absolute.display().to_string()
-    )?;
-    Ok(ExitCode::SUCCESS)
+    let accepting = Accepting { file: absolute, hash: digest.to_string() };
+    args.answer.print(&accepting, |Accepting { file, hash }| {
+        format!(
+            "# The token is in {path}. Add this table to the configuration, with the name and role that you want:\n\
+             [[api.token]]\nname = \"operator\"\nrole = \"operate\"\nfile = {:?}\n\
+             # or, to keep the token off that machine, in place of `file`:\n\
+             # hash = \"{hash}\"\n",
+            file.display().to_string()
+        )
+    })
 }
 
 /// Creates a token in a new file.

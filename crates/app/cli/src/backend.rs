@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use equipoise_api::wire::backends::{AddBackend, ChangeBackend};
 
 use crate::argument::BackendName;
-use crate::change::print_changed;
+use crate::change::text;
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::weight::weight;
 
@@ -51,6 +52,8 @@ struct AddArgs {
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -66,6 +69,8 @@ struct SetArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=CONCURRENCY_MAX))]
     concurrency: Option<u32>,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -78,6 +83,8 @@ struct RemoveArgs {
     #[arg(long)]
     now: bool,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -86,19 +93,30 @@ struct RemoveArgs {
 /// # Errors
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let changed = match args.command {
-        Command::Add(AddArgs { backend, address, weight, backup, concurrency, keep, api }) => {
+    let (changed, answer) = match args.command {
+        Command::Add(AddArgs {
+            backend,
+            address,
+            weight,
+            backup,
+            concurrency,
+            keep,
+            answer,
+            api,
+        }) => {
             let wish = AddBackend { address, weight, backup, concurrency, keep };
-            api.client().await?.add_backend(&backend.pool, &backend.backend, &wish).await?
+            let client = api.client().await?;
+            (client.add_backend(&backend.pool, &backend.backend, &wish).await?, answer)
         }
-        Command::Set(SetArgs { backend, weight, concurrency, api }) => {
+        Command::Set(SetArgs { backend, weight, concurrency, answer, api }) => {
             let wish = ChangeBackend { weight, concurrency };
-            api.client().await?.change_backend(&backend.pool, &backend.backend, &wish).await?
+            let client = api.client().await?;
+            (client.change_backend(&backend.pool, &backend.backend, &wish).await?, answer)
         }
-        Command::Remove(RemoveArgs { backend, now, api }) => {
-            api.client().await?.remove_backend(&backend.pool, &backend.backend, now).await?
+        Command::Remove(RemoveArgs { backend, now, answer, api }) => {
+            let client = api.client().await?;
+            (client.remove_backend(&backend.pool, &backend.backend, now).await?, answer)
         }
     };
-    print_changed(&changed)?;
-    Ok(ExitCode::SUCCESS)
+    answer.print(&changed, text)
 }

@@ -1,13 +1,14 @@
 //! `equipoise drain | undrain | enable | disable POOL/BACKEND`, and `drain | undrain NODE` for a
 //! node of the cluster.
 
-use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use equipoise_api::wire::Changed;
+use equipoise_api::wire::plan::NodeStatus;
 
 use crate::argument::BackendName;
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 
 /// Arguments of commands for a backend.
@@ -16,6 +17,8 @@ pub struct Args {
     /// The backend, as `equipoise status` names it
     #[arg(value_name = "POOL/BACKEND")]
     backend: BackendName,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -26,8 +29,8 @@ pub struct Args {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client().await?.change(pool, backend, action).await?)?;
-    Ok(ExitCode::SUCCESS)
+    let changed = args.api.client().await?.change(pool, backend, action).await?;
+    args.answer.print(&changed, text)
 }
 
 /// Arguments of commands for a backend or a node.
@@ -38,6 +41,8 @@ pub struct TargetArgs {
     #[arg(value_name = "POOL/BACKEND|NODE")]
     target: String,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -46,9 +51,9 @@ pub struct TargetArgs {
 /// # Errors
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<ExitCode> {
-    let TargetArgs { target, api } = args;
+    let TargetArgs { target, answer, api } = args;
     if target.contains('/') {
-        return run(action, Args { backend: target.parse()?, api }).await;
+        return run(action, Args { backend: target.parse()?, answer, api }).await;
     }
     let changed = api.client().await?.change_node(&target, action).await;
     let node = changed.with_context(|| {
@@ -56,26 +61,26 @@ pub async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<Exi
             "`{target}` was taken for a node of the cluster; a backend is named POOL/BACKEND, as `equipoise status` lists them"
         )
     })?;
-    let standing = node.standing.as_deref().unwrap_or("not planned");
-    outln!("node {}: wanted {}, {standing}", node.name, node.admin.word());
-    for (name, share) in &node.shares {
-        outln!("  {:.1} % of {name}", 100.0 * share);
-    }
-    Ok(ExitCode::SUCCESS)
+    answer.print(&node, node_text)
 }
 
-/// Prints the new state of the backend.
-pub(crate) fn print_changed(Changed { pool, backend }: &Changed) -> io::Result<()> {
+fn node_text(node: &NodeStatus) -> String {
+    let standing = node.standing.as_deref().unwrap_or("not planned");
+    let mut text = format!("node {}: wanted {}, {standing}\n", node.name, node.admin.word());
+    for (name, share) in &node.shares {
+        text.push_str(&format!("  {:.1} % of {name}\n", 100.0 * share));
+    }
+    text
+}
+
+/// The new state of the backend.
+pub(crate) fn text(Changed { pool, backend }: &Changed) -> String {
     let flows = match backend.flows {
         0 => String::new(),
         flows => format!(", {flows} flows"),
     };
-    outln!(
-        "{pool}/{}: {}, weight {}, {} in flight{flows}",
-        backend.name,
-        backend.state,
-        backend.weight,
-        backend.in_flight
-    );
-    Ok(())
+    format!(
+        "{pool}/{}: {}, weight {}, {} in flight{flows}\n",
+        backend.name, backend.state, backend.weight, backend.in_flight
+    )
 }

@@ -2,9 +2,10 @@
 
 pub(crate) mod alone;
 mod controller;
+mod init;
 pub(crate) mod members;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,10 +15,11 @@ use equipoise_api::wire::cluster::ClusterToken;
 use equipoise_basics::rough;
 use equipoise_cluster::wire::CreateToken;
 use equipoise_cluster::{
-    Asker, Authority, ClientError, Cluster, ClusterRole, ControllerAddress, Fingerprint, Name,
-    StateFile, StateFolder, TokenId,
+    Asker, Authority, ClientError, Cluster, ClusterRole, ControllerAddress, Name, TokenId,
 };
+use serde_json::json;
 
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::table::{Align, Cell, Table, Tone};
 use crate::view::View;
@@ -35,7 +37,7 @@ pub struct ClusterArgs {
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
     /// On the first controller: create the cluster's certificate authority
-    Init(InitArgs),
+    Init(init::Args),
     /// On a controller: create, list and revoke join tokens
     #[command(subcommand)]
     Token(TokenCommand),
@@ -64,29 +66,6 @@ enum TokenCommand {
     Revoke(RevokeArgs),
 }
 
-/// The option that names this machine's configuration.
-#[derive(Debug, Args)]
-struct ConfigArgs {
-    /// This machine's configuration
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "EQUIPOISE_CONFIG",
-        default_value = crate::argument::DEFAULT_CONFIG
-    )]
-    config: PathBuf,
-}
-
-#[derive(Debug, Args)]
-struct InitArgs {
-    /// Issue the authority's certificate again for its key; certificates that it signed and tokens
-    /// stay valid
-    #[arg(long)]
-    renew: bool,
-    #[command(flatten)]
-    config: ConfigArgs,
-}
-
 #[derive(Debug, Args)]
 struct CreateArgs {
     /// Time for which the token is accepted: 30m, 1h, 7d
@@ -100,14 +79,15 @@ struct CreateArgs {
     #[arg(long, value_name = "NAME")]
     node: Option<Name>,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -117,6 +97,8 @@ struct RevokeArgs {
     /// The token's id, as `equipoise cluster token list` shows it
     id: TokenId,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -124,6 +106,8 @@ struct RevokeArgs {
 struct EvictArgs {
     /// The node's name
     node: Name,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -160,24 +144,30 @@ fn is_unreached(error: &anyhow::Error) -> bool {
 
 async fn obey(args: ClusterArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        ClusterCommand::Init(args) => init(&args)?,
-        ClusterCommand::Token(TokenCommand::Create(args)) => create(args).await?,
-        ClusterCommand::Token(TokenCommand::List(args)) => list(args).await?,
+        ClusterCommand::Init(args) => init::run(&args),
+        ClusterCommand::Token(TokenCommand::Create(args)) => create(args).await,
+        ClusterCommand::Token(TokenCommand::List(args)) => list(args).await,
         ClusterCommand::Token(TokenCommand::Revoke(args)) => {
             Controller::of(args.api)?.revoke_token(&args.id).await?;
-            outln!("token {} is revoked; nodes that joined with it stay in the cluster", args.id);
+            args.answer.print(&json!({ "revoked": args.id.to_string() }), |_| {
+                format!(
+                    "token {} is revoked; nodes that joined with it stay in the cluster\n",
+                    args.id
+                )
+            })
         }
-        ClusterCommand::Members(args) => return members::run(args).await,
-        ClusterCommand::Node(NodeCommand::List(args)) => list_nodes(args).await?,
+        ClusterCommand::Members(args) => members::run(args).await,
+        ClusterCommand::Node(NodeCommand::List(args)) => list_nodes(args).await,
         ClusterCommand::Evict(args) => {
             Controller::of(args.api)?.evict(&args.node).await?;
-            outln!(
-                "{0} is evicted. To admit it again: equipoise cluster token create --node {0}",
-                args.node
-            );
+            args.answer.print(&json!({ "evicted": args.node.to_string() }), |_| {
+                format!(
+                    "{0} is evicted. To admit it again: equipoise cluster token create --node {0}\n",
+                    args.node
+                )
+            })
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// This machine's part in its cluster, from its configuration.
@@ -254,42 +244,7 @@ impl Here {
     }
 }
 
-fn init(args: &InitArgs) -> anyhow::Result<()> {
-    let here = Here::load(&args.config.config)?;
-    let ClusterRole::Controller { name, .. } = &here.cluster.role else {
-        bail!(
-            "this machine is a node (`cluster.controllers`): run `init` on the first controller of the cluster"
-        );
-    };
-    let (folder, now) = (here.cluster.folder(), SystemTime::now());
-    if args.renew {
-        let renewed = Authority::load(&folder)?.renewed(now)?;
-        folder.replace(StateFile::AuthorityCertificate, &renewed.certificate_pem())?;
-        outln!("issued the authority's certificate again, for the same key");
-        outln!("copy {} to the other controllers, and restart", shown(&folder, true));
-        return Ok(());
-    }
-    let made = Authority::new(name, now)?;
-    // Writes the key first: a certificate without its key is of no use.
-    folder.create(StateFile::AuthorityKey, &made.key_pem())?;
-    folder.create(StateFile::AuthorityCertificate, &made.certificate_pem())?;
-    let fingerprint: Fingerprint = made.fingerprint();
-    outln!("created the cluster {name}; its authority is {fingerprint}");
-    outln!("  {} is public", shown(&folder, true));
-    outln!("  {} is the cluster's secret: only controllers may have it", shown(&folder, false));
-    outln!(
-        "next: copy both to the same folder of the other controllers, start `equipoise run` on each,"
-    );
-    outln!("and admit nodes: equipoise cluster token create");
-    Ok(())
-}
-
-fn shown(folder: &StateFolder, public: bool) -> String {
-    let file = if public { StateFile::AuthorityCertificate } else { StateFile::AuthorityKey };
-    folder.path_of(file).display().to_string()
-}
-
-async fn create(args: CreateArgs) -> anyhow::Result<()> {
+async fn create(args: CreateArgs) -> anyhow::Result<ExitCode> {
     let controller = Controller::of(args.api)?;
     let wish = CreateToken {
         time_to_live_s: args.ttl.as_secs(),
@@ -297,6 +252,9 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
         node: args.node,
     };
     let made = controller.create_token(&wish).await?;
+    if args.answer.json {
+        return args.answer.print(&made, |_| String::new());
+    }
     // Prints only the token to standard output, so that it can be piped into a file.
     outln!("{}", made.token);
     let uses = if wish.single_use { "one node" } else { "any number of nodes" };
@@ -306,18 +264,18 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
         made.listed.id,
         until(made.listed.expires_at_unix_seconds)
     );
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn list(args: ListArgs) -> anyhow::Result<()> {
+async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
     let tokens = Controller::of(args.api)?.tokens().await?;
-    if args.json {
-        outln!("{}", tokens.json()?);
-        return Ok(());
-    }
+    args.answer.print(&tokens.answer?, |_| tokens_table(&tokens.shown))
+}
+
+fn tokens_table(tokens: &[ClusterToken]) -> String {
     let mut table =
         Table::new(&[("TOKEN", Align::Left), ("FOR", Align::Left), ("STATE", Align::Left)]);
-    for token in &tokens.shown {
+    for token in tokens {
         let whom = match (&token.node, token.single_use) {
             (Some(node), _) => format!("the node {node}"),
             (None, true) => "one node".to_string(),
@@ -327,16 +285,15 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     }
     let mut out = String::new();
     table.render(View::PLAIN, &mut out);
-    out!("{out}");
-    Ok(())
+    out
 }
 
-async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
+async fn list_nodes(args: ListArgs) -> anyhow::Result<ExitCode> {
     let nodes = Controller::of(args.api)?.nodes().await?;
-    if args.json {
-        outln!("{}", nodes.json()?);
-        return Ok(());
-    }
+    args.answer.print(&nodes.answer?, |_| nodes_table(&nodes.shown))
+}
+
+fn nodes_table(nodes: &[NodeRow]) -> String {
     let mut table = Table::new(&[
         ("NODE", Align::Left),
         ("STATE", Align::Left),
@@ -344,13 +301,12 @@ async fn list_nodes(args: ListArgs) -> anyhow::Result<()> {
         ("CERTIFICATE", Align::Left),
         ("TOKEN", Align::Left),
     ]);
-    for node in &nodes.shown {
+    for node in nodes {
         table.row(node_row(node));
     }
     let mut out = String::new();
     table.render(View::PLAIN, &mut out);
-    out!("{out}");
-    Ok(())
+    out
 }
 
 fn node_row(node: &NodeRow) -> Vec<Cell> {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion};
 
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 
 /// Arguments of `equipoise flow`.
@@ -18,9 +19,8 @@ pub struct Args {
     /// The sender's MAC address, for VIPs with the key `source-mac`
     #[arg(long)]
     mac: Option<String>,
-    /// Print the API's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -32,12 +32,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = FlowQuestion { source: args.source, vip: args.vip, mac: args.mac };
     let answer = args.api.client().await?.explain_flow(&question).await?;
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&answer)?);
-    } else {
-        out!("{}", text(&question, &answer));
-    }
-    Ok(ExitCode::SUCCESS)
+    args.answer.print(&answer, |it| text(&question, it))
 }
 
 fn text(question: &FlowQuestion, answer: &FlowAnswer) -> String {

@@ -1,11 +1,11 @@
 //! `equipoise pin list | add | move | remove`.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use equipoise_api::wire::packet::{Pin, PinKey};
 
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::table::{Align, Table};
 use crate::view::View;
@@ -21,9 +21,8 @@ pub struct Args {
 enum Action {
     /// Show all pins
     List {
-        /// Print the API's answer as JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        answer: AnswerArgs,
         #[command(flatten)]
         api: ApiArgs,
     },
@@ -35,6 +34,8 @@ enum Action {
     Remove {
         #[command(flatten)]
         flow: Flow,
+        #[command(flatten)]
+        answer: AnswerArgs,
         #[command(flatten)]
         api: ApiArgs,
     },
@@ -59,6 +60,8 @@ struct Set {
     #[arg(value_name = "BACKEND")]
     backend: String,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -75,36 +78,30 @@ impl Set {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
-        Action::List { json, api } => {
+        Action::List { answer, api } => {
             let pins = api.client().await?.pins().await?;
-            if json {
-                outln!("{}", serde_json::to_string_pretty(&pins)?);
-            } else {
-                out!("{}", table(&pins.pins));
-            }
+            answer.print(&pins, |pins| table(&pins.pins))
         }
         Action::Add(set) => {
             let pin = set.pin();
-            say(&set.api.client().await?.add_pin(&pin).await?)?;
+            set.answer.print(&set.api.client().await?.add_pin(&pin).await?, text)
         }
         Action::Move(set) => {
             let pin = set.pin();
-            say(&set.api.client().await?.move_pin(&pin).await?)?;
+            set.answer.print(&set.api.client().await?.move_pin(&pin).await?, text)
         }
-        Action::Remove { flow: Flow { vip, flow }, api } => {
+        Action::Remove { flow: Flow { vip, flow }, answer, api } => {
             let key = PinKey { vip, flow };
-            api.client().await?.remove_pin(&key).await?;
-            outln!("{} {}: no longer pinned", key.vip, key.flow);
+            let left = api.client().await?.remove_pin(&key).await?;
+            answer.print(&left, |_| format!("{} {}: no longer pinned\n", key.vip, key.flow))
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn say(pin: &Pin) -> io::Result<()> {
+fn text(pin: &Pin) -> String {
     let force =
         if pin.in_force { "" } else { ", not in force: the backend accepts no packets now" };
-    outln!("{} {}: pinned to {}{force}", pin.vip, pin.flow, pin.backend);
-    Ok(())
+    format!("{} {}: pinned to {}{force}\n", pin.vip, pin.flow, pin.backend)
 }
 
 fn table(pins: &[Pin]) -> String {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use equipoise_api::wire::plan::{PlanMode, PlanStatus, PlannedPool, PlannedScaling, PoolWish};
 
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::table::{Align, Cell, Table, Tone};
 use crate::view::View;
@@ -19,9 +20,8 @@ pub struct Args {
     /// Show the next plan without applying it
     #[arg(long)]
     next: bool,
-    /// Print the API's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -52,6 +52,8 @@ struct Pool {
     #[arg(value_name = "POOL")]
     pool: String,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -62,15 +64,10 @@ struct Pool {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(action) = args.action else {
         let plan = args.api.client().await?.plan(args.next).await?;
-        if args.json {
-            outln!("{}", serde_json::to_string_pretty(&plan)?);
-        } else {
-            let view = View::of_stdout();
-            out!("{}", view.fold(page(&plan, view)));
-        }
-        return Ok(ExitCode::SUCCESS);
+        let view = View::of_stdout();
+        return args.answer.print(&plan, |plan| view.fold(page(plan, view)));
     };
-    let (Pool { pool, api }, wish) = match action {
+    let (Pool { pool, answer, api }, wish) = match action {
         Action::Pin { pool, count, force } => {
             (pool, Some(PoolWish { mode: PlanMode::Pinned, count: Some(count), force }))
         }
@@ -86,9 +83,14 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => resumed(&client.plan(false).await?, &pool),
     };
     let plan = client.wish(&pool, &wish).await?;
+    answer.print(&plan, |plan| outcome(&pool, &wish, is_resumed, plan))
+}
+
+/// The effect of a wish for a pool.
+fn outcome(pool: &str, wish: &PoolWish, is_resumed: bool, plan: &PlanStatus) -> String {
     let planned = plan.pools.iter().find(|it| it.name == pool);
     let scaling = planned.and_then(|it| it.scaling.as_ref());
-    let mut out = format!("{pool}: {}", said(&pool, &wish, scaling));
+    let mut out = format!("{pool}: {}", said(pool, wish, scaling));
     if is_resumed && wish.mode == PlanMode::Pinned {
         let _ = write!(
             out,
@@ -98,8 +100,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(scaling) = scaling {
         let _ = write!(out, "; planned: {}", sentence(scaling));
     }
-    outln!("{out}");
-    Ok(ExitCode::SUCCESS)
+    out.push('\n');
+    out
 }
 
 /// The request that ends a pause. An earlier pin takes effect again.

@@ -4,6 +4,9 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Serialize;
+
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::readiness::{self, Address};
 
@@ -14,9 +17,11 @@ pub struct Args {
     #[arg(value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
     /// Print nothing
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }
 
@@ -34,22 +39,37 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::anyhow!("equipoise at {} did not answer within {TIMEOUT:?}", client.place())
     })??;
     let addresses = readiness::of(&status, &args.addresses);
+    let addresses: Vec<_> = addresses.iter().map(Shown::of).collect();
     if !args.quiet {
-        print(&addresses)?;
+        args.answer.print(&addresses, |addresses| text(addresses))?;
     }
-    let is_ready = !addresses.is_empty() && addresses.iter().all(|it| it.problem().is_none());
+    let is_ready = !addresses.is_empty() && addresses.iter().all(|it| it.ready);
     Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(addresses: &[Address]) -> anyhow::Result<()> {
+/// An address, and the reason why no traffic should come to it.
+#[derive(Debug, Serialize)]
+struct Shown {
+    address: IpAddr,
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl Shown {
+    fn of(address: &Address) -> Shown {
+        let problem = address.problem();
+        Shown { address: address.address, ready: problem.is_none(), problem }
+    }
+}
+
+fn text(addresses: &[Shown]) -> String {
     if addresses.is_empty() {
-        outln!("no address besides loopback and wildcards: name one");
+        return "no address besides loopback and wildcards: name one\n".into();
     }
-    for address in addresses {
-        match address.problem() {
-            None => outln!("{}: ready", address.address),
-            Some(problem) => outln!("{}: not ready: {problem}", address.address),
-        }
-    }
-    Ok(())
+    let line = |Shown { address, problem, .. }: &Shown| match problem {
+        None => format!("{address}: ready\n"),
+        Some(problem) => format!("{address}: not ready: {problem}\n"),
+    };
+    addresses.iter().map(line).collect()
 }

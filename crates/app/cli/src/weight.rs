@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use crate::argument::BackendName;
-use crate::change::print_changed;
+use crate::change::text;
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 
 /// Largest weight of a backend.
@@ -19,6 +20,8 @@ pub struct Args {
     #[arg(allow_negative_numbers = true, value_parser = weight)]
     weight: u16,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -33,6 +36,6 @@ pub(crate) fn weight(text: &str) -> Result<u16, String> {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    print_changed(&args.api.client().await?.set_weight(pool, backend, args.weight).await?)?;
-    Ok(ExitCode::SUCCESS)
+    let changed = args.api.client().await?.set_weight(pool, backend, args.weight).await?;
+    args.answer.print(&changed, text)
 }

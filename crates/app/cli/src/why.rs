@@ -7,6 +7,7 @@ use equipoise_api::wire::why::{
     FlowProtocol, WhyAnswer, WhyFlow, WhyItem, WhyName, WhyQuestion, WhyRequest,
 };
 
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 
 /// Arguments of `equipoise why`.
@@ -31,9 +32,8 @@ pub struct Args {
     /// Explain each route that does not match, also if they are many
     #[arg(long)]
     all: bool,
-    /// Print the API's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -46,12 +46,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = question(&args)?;
     let answer = args.api.client().await?.why(&question).await?;
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&answer)?);
-    } else {
-        out!("{}", text(&answer));
-    }
-    Ok(ExitCode::SUCCESS)
+    args.answer.print(&answer, text)
 }
 
 fn question(args: &Args) -> anyhow::Result<WhyQuestion> {

@@ -20,17 +20,13 @@ pub(super) enum Controller {
 /// A list, and the answer that it came in.
 pub(super) struct Listed<T> {
     pub(super) shown: Vec<T>,
-    answer: serde_json::Result<serde_json::Value>,
+    /// The controller's answer as JSON.
+    pub(super) answer: serde_json::Result<serde_json::Value>,
 }
 
 impl<T> Listed<T> {
     fn of(answer: &impl Serialize, shown: Vec<T>) -> Listed<T> {
         Listed { shown, answer: serde_json::to_value(answer) }
-    }
-
-    /// The controller's answer as JSON.
-    pub(super) fn json(self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(&self.answer?)?)
     }
 }
 

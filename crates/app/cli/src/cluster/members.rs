@@ -13,6 +13,7 @@ use equipoise_controller::MemberState;
 use serde::Serialize;
 
 use super::{Here, alone};
+use crate::output::AnswerArgs;
 use crate::process::{ApiArgs, ClusterPlace};
 use crate::table::{Align, Cell, Table, Tone};
 use crate::view::View;
@@ -21,15 +22,14 @@ use equipoise_basics::rough;
 
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
-    /// Print the controller's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
 
 pub(crate) async fn run(args: MembersArgs) -> anyhow::Result<ExitCode> {
-    show(args.api, args.json).await
+    show(args.api, args.answer.json).await
 }
 
 /// Asks a controller and prints its answer. If none answers, prints what this member's own process

@@ -8,6 +8,7 @@ use equipoise_api::wire::slice::{SliceMove, SliceMoves};
 
 use super::StreamArgs;
 use super::numbers::{Numbers, show};
+use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 
 /// Arguments of `drain` and `undrain`.
@@ -16,6 +17,8 @@ pub(super) struct WorkerArgs {
     /// The worker, as `equipoise slice status` names it
     #[arg(value_name = "WORKER")]
     worker: String,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     stream: StreamArgs,
 }
@@ -30,6 +33,8 @@ pub(super) struct PinArgs {
     #[arg(value_name = "WORKER")]
     worker: String,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     stream: StreamArgs,
 }
 
@@ -39,6 +44,8 @@ pub(super) struct UnpinArgs {
     /// The slice's number
     #[arg(value_name = "SLICE")]
     slice: u32,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     stream: StreamArgs,
 }
@@ -55,9 +62,8 @@ pub(super) struct MoveArgs {
     /// Also move pinned slices; their pins are removed
     #[arg(long)]
     force: bool,
-    /// Print the API's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     stream: StreamArgs,
 }
@@ -77,6 +83,8 @@ pub(super) struct ResizeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
     api: ApiArgs,
 }
 
@@ -89,7 +97,7 @@ pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
     let mut stream = client.resize_stream(name, args.slices).await?;
     let mut told = None;
     while let Some(resizing) = &stream.resizing {
-        if told.as_ref() != Some(resizing) {
+        if told.as_ref() != Some(resizing) && !args.answer.json {
             outln!(
                 "stream {name}: to have {} slices; waits for {}",
                 resizing.slices,
@@ -103,39 +111,35 @@ pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
         tokio::time::sleep(LOOK).await;
         stream = client.stream(name).await?;
     }
-    outln!("stream {name}: {} slices", stream.slices_total);
-    Ok(ExitCode::SUCCESS)
+    args.answer.print(&stream, |it| format!("stream {name}: {} slices\n", it.slices_total))
 }
 
 pub(super) async fn drain(args: WorkerArgs, action: &str) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     let worker = client.change_worker(&stream, &args.worker, action).await?;
-    outln!("{}: {}, {} slices", worker.name, worker.state.word(), worker.slices);
-    Ok(ExitCode::SUCCESS)
+    args.answer.print(&worker, |worker| {
+        format!("{}: {}, {} slices\n", worker.name, worker.state.word(), worker.slices)
+    })
 }
 
 pub(super) async fn pin(args: PinArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    client.pin_slice(&stream, args.slice, Some(&args.worker)).await?;
-    outln!("slice {}: pinned to {}", args.slice, args.worker);
-    Ok(ExitCode::SUCCESS)
+    let now = client.pin_slice(&stream, args.slice, Some(&args.worker)).await?;
+    let (slice, worker) = (args.slice, &args.worker);
+    args.answer.print(&now, |_| format!("slice {slice}: pinned to {worker}\n"))
 }
 
 pub(super) async fn unpin(args: UnpinArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    client.pin_slice(&stream, args.slice, None).await?;
-    outln!("slice {}: no longer pinned", args.slice);
-    Ok(ExitCode::SUCCESS)
+    let now = client.pin_slice(&stream, args.slice, None).await?;
+    args.answer.print(&now, |_| format!("slice {}: no longer pinned\n", args.slice))
 }
 
 pub(super) async fn move_slices(args: MoveArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     let wish = SliceMove { slices: args.slices.0, worker: args.worker, force: args.force };
     let moves = client.move_slices(&stream, &wish).await?;
-    match args.json {
-        true => outln!("{}", serde_json::to_string_pretty(&moves)?),
-        false => out!("{}", page(&moves, &wish.worker)),
-    }
+    args.answer.print(&moves, |moves| page(moves, &wish.worker))?;
     Ok(if moves.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -7,15 +7,15 @@ use equipoise_api::wire::slice::SlicePlan;
 
 use super::StreamArgs;
 use super::numbers::show;
+use crate::output::AnswerArgs;
 use crate::table::{Align, Table};
 use crate::view::View;
 
 /// Arguments of `equipoise slice plan`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print the API's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     stream: StreamArgs,
 }
@@ -23,11 +23,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     let plan = client.slice_plan(&stream).await?;
-    match args.json {
-        true => outln!("{}", serde_json::to_string_pretty(&plan)?),
-        false => out!("{}", page(&plan)),
-    }
-    Ok(ExitCode::SUCCESS)
+    args.answer.print(&plan, page)
 }
 
 fn page(plan: &SlicePlan) -> String {
