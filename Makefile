@@ -15,6 +15,11 @@
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
 #   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
 #
+#   Package it (`dist` profile; target/packages):
+#   make deb            a Debian package for this machine's architecture
+#   make tarball        the same files for any Linux with a C library that is not older than this machine's
+#   make image          a container image of the package (docker)
+#
 #   Test it for longer:
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
 #   make test-pog-long  the POG against a map over millions of steps, and its publication under loom
@@ -105,6 +110,14 @@ DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipan
 
 #   zsh, fish        shells that complete the command line
 SHELLS := zsh:/usr/bin/zsh fish:/usr/bin/fish
+#   dpkg-dev         finds the packages of the libraries of a binary
+#   mmdebstrap       makes a root of Debian's packages
+#   systemd          checks the units; installed, it does not run
+PACKAGING := dpkg-dev:/usr/bin/dpkg-shlibdeps mmdebstrap:/usr/bin/mmdebstrap systemd:/usr/bin/systemd-analyze \
+  python3:/usr/bin/python3
+#   autoconf ... gawk  build libelf for the binary of packages
+LIBELF_BUILD := autoconf:/usr/bin/autoconf automake:/usr/bin/automake autopoint:/usr/bin/autopoint \
+  libtool:/usr/bin/libtoolize flex:/usr/bin/flex bison:/usr/bin/bison gawk:/usr/bin/gawk
 
 # Only for the comparison with peers.
 #   haproxy, nginx   the peers; nginx also serves the files behind every proxy
@@ -250,7 +263,7 @@ test-dds-security: setup
 	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
-test: lint test-setup schemathesis openapi-clients cyclonedds-python grpc-python
+test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	scripts/run_tests.py $(CARGO) test --workspace --locked --no-fail-fast
 
@@ -270,6 +283,34 @@ CLUSTER_SEED ?= 2
 test-cluster-long: test-setup
 	CLUSTER_SECONDS=$(CLUSTER_SECONDS) CLUSTER_SEED=$(CLUSTER_SEED) \
 	  $(CARGO) test --locked --package equipoise --test cluster -- --ignored --nocapture
+
+# libelf and zlib become part of the binary, which then needs only the C library.
+.PHONY: packaged
+packaged: setup
+	@$(call install_missing,$(PACKAGING) $(LIBELF_BUILD))
+	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-packet --features libbpf-rs/vendored
+
+.PHONY: deb tarball
+deb tarball: packaged
+	@packaging/build $@ target/dist/equipoise target/packages
+
+.PHONY: image
+image: deb
+	docker build --tag equipoise .
+
+# A clean root for tests of packages: the essential packages, and those of libraries that an unpackaged build needs.
+.PHONY: package-root
+package-root: target/package-root/root.tar
+target/package-root/root.tar:
+	@$(call install_missing,$(PACKAGING) libelf-dev:/usr/include/libelf.h)
+	@mkdir -p $(@D)
+	@sources=(); for file in /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources; do \
+	  if [[ -s $$file ]]; then sources+=("$$file"); fi; done; \
+	libelf=$$(dpkg-query --show --showformat '$${Package}\n' 'libelf1*' | sed -n 1p); \
+	if (( EUID == 0 )); then mode=root; else mode=unshare; fi; \
+	mmdebstrap --quiet --mode=$$mode --variant=essential --include=passwd,libgcc-s1,$$libelf \
+	  --aptopt='Acquire::Check-Valid-Until "false"' "$$(. /etc/os-release; echo $$VERSION_CODENAME)" $(@D)/new.tar "$${sources[@]}"
+	@mv $(@D)/new.tar $@
 
 # Labs and benchmarks measure the binary that packages have.
 DIST := --profile dist

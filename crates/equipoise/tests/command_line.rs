@@ -65,6 +65,20 @@ fn the_packaged_configuration_can_be_used_as_it_is() {
     assert!(output.status.success(), "{}", stdout(&output));
 }
 
+/// The tables that are commented out in the packaged configuration.
+#[test]
+fn the_examples_in_the_packaged_configuration_can_be_used() {
+    let packaged = include_str!("../../../packaging/equipoise.toml");
+    let lines = packaged.lines().filter_map(|line| line.strip_prefix("# "));
+    let is_toml = |line: &&str| line.starts_with('[') || line.contains(" = ");
+    let examples: Vec<_> = lines.filter(is_toml).collect();
+    assert!(examples.len() > 10, "{examples:?}");
+    let folder = Folder::new("packaged-examples");
+    let file = folder.write("equipoise.toml", &(examples.join("\n") + "\n"));
+    let said = stdout(&equipoise(&["check", text(&file)]));
+    assert!(said.contains("valid: 2 front doors, 1 pool, 2 backends"), "{said}");
+}
+
 /// Libraries that every Debian has: those of libc6 and of the packages that libc6 depends on.
 const EVERYWHERE: [&str; 5] =
     ["linux-vdso.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1", "/lib64/ld-linux-x86-64.so.2"];
@@ -74,9 +88,9 @@ const PACKAGES: [(&str, &str); 2] = [("libelf.so.1", "libelf1"), ("libz.so.1", "
 #[test]
 #[cfg(all(target_arch = "x86_64", not(feature = "dds-security")))]
 fn the_libraries_that_the_binary_needs_are_named_where_it_is_installed() {
-    let page = include_str!("../../../docs/operations/run.md");
+    let page = include_str!("../../../docs/install.md");
     let install =
-        page.lines().find(|line| line.starts_with("apt-get install ")).expect("a line");
+        page.lines().find(|line| line.starts_with("apt-get install lib")).expect("a line");
     let output = Command::new("ldd").arg(EQUIPOISE).output().expect("ldd is part of libc-bin");
     let listed = stdout(&output);
     let needed = listed.lines().filter_map(|line| line.split_whitespace().next());
