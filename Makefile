@@ -111,6 +111,8 @@ DDS_PACKAGES := libfastrtps-dev:/usr/include/fastdds/dds/domain/DomainParticipan
 
 #   zsh, fish        shells that complete the command line
 SHELLS := zsh:/usr/bin/zsh fish:/usr/bin/fish
+#   prometheus       its promtool tests the alerts; a service too
+PROMETHEUS := prometheus:/usr/bin/promtool
 #   dpkg-dev         finds the packages of the libraries of a binary
 #   mmdebstrap       makes a root of Debian's packages
 #   systemd          checks the units; installed, it does not run
@@ -230,6 +232,9 @@ test-setup: setup
 	@[[ -e /usr/sbin/bird && -e /usr/sbin/keepalived ]] || { \
 	  $(call install_missing,$(ROUTING)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now bird keepalived; fi; }
+	@[[ -e /usr/bin/promtool ]] || { \
+	  $(call install_missing,$(PROMETHEUS)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now prometheus; fi; }
 	@$(call install_missing,$(NGINX_MODULES) $(SHELLS))
 
 # schemathesis, which tests the API, is a Python program: it has an environment of its own, under target/.

@@ -1,13 +1,24 @@
-//! docs/operations/drops.md explains every drop reason of the metrics, and the alerts in
-//! docs/operations/metrics.md name existing metrics.
+//! docs/operations/drops.md explains every drop reason of the metrics. The alerts and charts of
+//! packaging/examples are of existing metrics, and Prometheus accepts them.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
 
 use equipoise_api::metrics::{
-    FrontDoorReading, PlanningReading, Reading, SpansReading, StreamReading, TimeReading, render,
+    FrontDoorReading, MachineReading, PlanningReading, Reading, SpansReading, StreamReading,
+    TimeReading, render,
 };
+use equipoise_api::wire::dispatch::DispatchStatus;
+use equipoise_api::wire::dns::DnsStatus;
 use equipoise_api::wire::tls::{AutomaticStatus, TlsStatus};
 use equipoise_session::Reason;
 
-const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
+use common::{Folder, stderr, stdout};
+
+const RULES: &str = include_str!("../../../packaging/examples/prometheus/equipoise.rules.yml");
+const DASHBOARD: &str = include_str!("../../../packaging/examples/grafana/equipoise.json");
 const DROPS: &str = include_str!("../../../docs/operations/drops.md");
 
 /// The names of all metric families that a scrape may have, as samples have them.
@@ -31,9 +42,12 @@ fn exported() -> Vec<String> {
         streams: vec![StreamReading { status, handover_time: TimeReading::default() }],
         packet: Some(serde_json::from_value(packet).expect("as the API has it")),
         spans: Some(SpansReading::default()),
+        dns: Some(DnsStatus::default()),
+        machine: Some(MachineReading::default()),
         planning: Some(PlanningReading { runs: Some(true), ..PlanningReading::default() }),
         front_doors: vec![FrontDoorReading {
             http: true,
+            dispatch: Some(DispatchStatus::default()),
             tls: Some(TlsStatus {
                 automatic: vec![AutomaticStatus::default()],
                 ..TlsStatus::default()
@@ -52,31 +66,89 @@ fn exported() -> Vec<String> {
     described.map(family).collect()
 }
 
-/// The metrics in an expression.
-fn metrics(rule: &str) -> Vec<&str> {
-    let words = rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+/// The metrics in expressions.
+fn metrics(text: &str) -> Vec<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("equipoise_") || word.starts_with("process_")).collect()
 }
 
-#[test]
-fn every_alert_is_about_metrics_that_there_are() {
-    let rules = METRICS.split("Worth an alert:\n\n```\n").nth(1).expect("the page has alerts");
-    let rules = rules.split("```").next().expect("the block ends");
+/// Fails for metrics that no scrape can have.
+fn check_names(mut named: Vec<&str>) {
     let exported = exported();
-    let mut named = metrics(rules);
-    assert!(named.len() > 10, "{named:?}");
-    named.retain(|name| !exported.iter().any(|family| family == name));
+    let is_known = |name: &&str| {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        exported.iter().any(|it| it == name || Some(it.as_str()) == family)
+    };
+    named.retain(|name| !is_known(name));
     assert!(named.is_empty(), "no such metrics: {named:?}; there are {exported:#?}");
 }
 
+/// The expressions of the dashboard's charts.
+fn charts() -> Vec<String> {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("a list").iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    targets.map(|it| it["expr"].as_str().expect("a text").to_owned()).collect()
+}
+
 #[test]
-fn a_controller_that_does_not_run_has_its_alerts() {
-    for rule in ["equipoise_controller_running == 0", "equipoise_plan_age_seconds > 30"] {
-        assert!(
-            METRICS.lines().any(|line| line == rule),
-            "docs/operations/metrics.md lacks {rule}"
-        );
+fn every_alert_and_chart_is_about_metrics_that_there_are() {
+    let rules: Vec<_> = RULES.lines().filter(|line| !line.contains("summary:")).collect();
+    let rules = rules.join("\n");
+    let alerts = metrics(&rules);
+    assert!(alerts.len() > 20, "{alerts:?}");
+    check_names(alerts);
+    for alert in ["equipoise_controller_running == 0", "equipoise_plan_age_seconds > 30"] {
+        assert!(RULES.lines().any(|line| line.trim() == format!("expr: {alert}")), "{alert}");
     }
+    let charts = charts();
+    assert!(charts.len() > 25, "{charts:?}");
+    check_names(charts.iter().flat_map(|chart| metrics(chart)).collect());
+}
+
+#[test]
+fn panels_of_the_dashboard_have_places_and_numbers_of_their_own() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("it is JSON");
+    let mut ids = std::collections::HashSet::new();
+    let mut cells = std::collections::HashSet::new();
+    for panel in dashboard["panels"].as_array().expect("a list") {
+        assert!(ids.insert(panel["id"].as_u64().expect("a number")), "{panel}");
+        let at = |side: &str| panel["gridPos"][side].as_u64().expect("a number");
+        assert!(at("x") + at("w") <= 24, "{panel}");
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(cells.insert((x, y)), "{panel} lies on another");
+            }
+        }
+    }
+}
+
+#[test]
+fn prometheus_accepts_the_alerts_and_charts() {
+    if !Path::new("/usr/bin/promtool").exists() {
+        println!("skipped: there is no promtool; `make test-setup` installs it");
+        return;
+    }
+    let folder = Folder::new("promtool");
+    let examples =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples/prometheus");
+    let promtool = |arguments: &[&str]| {
+        let output =
+            Command::new("/usr/bin/promtool").args(arguments).current_dir(&examples).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
+    };
+    promtool(&["check", "config", "prometheus.yml"]);
+    promtool(&["test", "rules", "equipoise.test.yml"]);
+    // Charts as rules, so that their syntax is checked.
+    let rules = charts().into_iter().enumerate().map(|(number, chart)| {
+        let expr = chart.replace("$__rate_interval", "1m");
+        serde_json::json!({ "record": format!("chart:{number}"), "expr": expr })
+    });
+    let group = serde_json::json!({ "name": "charts", "rules": rules.collect::<Vec<_>>() });
+    // JSON is YAML.
+    let file = folder.write("charts.yml", &serde_json::json!({ "groups": [group] }).to_string());
+    promtool(&["check", "rules", common::text(&file)]);
 }
 
 #[test]
