@@ -44,6 +44,7 @@ pub(crate) async fn admit<O: Operator>(
         }
         None => match may(&api, &request, peer, access) {
             Ok(caller) => {
+                request.extensions_mut().insert(caller.clone());
                 asked.caller = Some(caller);
                 None
             }

@@ -29,6 +29,7 @@ macro_rules! words {
 }
 
 pub mod backends;
+pub mod caller;
 pub mod cluster;
 pub mod config;
 pub mod controller;

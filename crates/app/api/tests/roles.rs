@@ -96,12 +96,17 @@ async fn every_route_lets_in_the_roles_that_it_declares_and_no_other() {
 fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() {
     for Declared { method, path, access, .. } in declared::<Recorder>() {
         match (method, path) {
-            (_, "/v1/health") => assert_eq!(access, Access::Anyone),
+            // The dashboard's files have no state.
+            (_, "/v1/health" | "/" | "/dashboard.js" | "/dashboard.css") => {
+                assert_eq!(access, Access::Anyone);
+            }
             // Admission to a cluster, and eviction.
             (_, "/v1/cluster/tokens" | "/v1/cluster/tokens/{token}")
             | (_, "/v1/cluster/nodes/{node}/evict") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }
+            // The file may have secrets of discovery and drivers.
+            (_, "/v1/config/text") => assert_eq!(access, Access::Needs(Role::Admin)),
             // A question with a body.
             (_, path @ "/v1/why") | (Method::GET, path) => {
                 assert_eq!(access, Access::Needs(Role::Read), "{path}")
@@ -154,7 +159,9 @@ async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
     let folder = Folder::new("unknown");
     let api = guarded_api(&Arc::default(), policy(), folder.path("audit"));
     let address = on_loopback(api).await;
-    for (start, known) in [("GET /v1/nothing", 404), ("PATCH /v1/status", 405), ("GET /", 404)] {
+    for (start, known) in
+        [("GET /v1/nothing", 404), ("PATCH /v1/status", 405), ("GET /favicon.ico", 404)]
+    {
         for (headers, status) in [(vec![], 401), (vec![bearer(TOKENS[1].2)], known)] {
             let stream = TcpStream::connect(address).await.unwrap();
             let answered = ask(stream, start, &headers, "").await;
@@ -165,6 +172,18 @@ async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
                 assert_eq!(answered.header("allow"), Some("GET,HEAD"), "{start}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn callers_learn_who_they_are_and_what_they_may_do() {
+    let folder = Folder::new("caller");
+    let api = guarded_api(&Arc::default(), policy(), folder.path("audit"));
+    let address = on_loopback(api).await;
+    for (name, role, token) in TOKENS {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let answered = ask(stream, "GET /v1/caller", &[bearer(token)], "").await;
+        assert_eq!(answered.body, format!(r#"{{"who":"token:{name}","role":"{role}"}}"#));
     }
 }
 

@@ -82,12 +82,21 @@ impl Loader {
         Some(format!("{} for {:.1} s", oldest.step, oldest.since.elapsed().as_secs_f64()))
     }
 
-    async fn within(
+    /// Reads the text of a file, which need not be valid.
+    ///
+    /// # Errors
+    /// [`ConfigErrors`] with the reason why it could not be read, or not in time.
+    pub async fn text(&self, file: &Path) -> Result<String, ConfigErrors> {
+        let path = file.to_owned();
+        self.within(file, LOAD_WITHIN, move |_| read(&path)).await
+    }
+
+    async fn within<T: Send + 'static>(
         &self,
         file: &Path,
         limit: Duration,
-        work: impl FnOnce(&Steps) -> Result<Loaded, ConfigErrors> + Send + 'static,
-    ) -> Result<Loaded, ConfigErrors> {
+        work: impl FnOnce(&Steps) -> Result<T, ConfigErrors> + Send + 'static,
+    ) -> Result<T, ConfigErrors> {
         let (sender, outcome) = oneshot::channel();
         let number = self.spawn(file, work, move |outcome| drop(sender.send(outcome)))?;
         match tokio::time::timeout(limit, outcome).await {
@@ -102,11 +111,11 @@ impl Loader {
     }
 
     /// Starts a load on a separate thread.
-    fn spawn(
+    fn spawn<T>(
         &self,
         file: &Path,
-        work: impl FnOnce(&Steps) -> Result<Loaded, ConfigErrors> + Send + 'static,
-        deliver: impl FnOnce(Result<Loaded, ConfigErrors>) + Send + 'static,
+        work: impl FnOnce(&Steps) -> Result<T, ConfigErrors> + Send + 'static,
+        deliver: impl FnOnce(Result<T, ConfigErrors>) + Send + 'static,
     ) -> Result<Arc<()>, ConfigErrors> {
         let number = Arc::new(());
         {
@@ -163,10 +172,12 @@ fn read_and_parse(
     file: &Path,
 ) -> impl FnOnce(&Steps) -> Result<Loaded, ConfigErrors> + Send + 'static {
     let file: PathBuf = file.to_owned();
-    move |steps| match files::read(&file, FileKind::Config) {
-        Ok(text) => parse_here(&text, &file, steps),
-        Err(error) => Err(failed(&file, format!("cannot be read: {error}"))),
-    }
+    move |steps| parse_here(&read(&file)?, &file, steps)
+}
+
+fn read(file: &Path) -> Result<String, ConfigErrors> {
+    let text = files::read(file, FileKind::Config);
+    text.map_err(|error| failed(file, format!("cannot be read: {error}")))
 }
 
 /// Validates a text on this machine. Reading the files that it names may hang.

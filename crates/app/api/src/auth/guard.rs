@@ -1,15 +1,18 @@
 //! Keeps web pages away from the API.
 //!
 //! A page in the operator's browser can send requests to loopback with its own `Origin`, or, after
-//! rebinding its DNS name to 127.0.0.1, with its own `Host`. Both are refused. A page cannot reach
-//! the unix socket.
+//! rebinding its DNS name to 127.0.0.1, with its own `Host`. Both are refused. So are changes over
+//! the unix socket with an `Origin` that is no loopback name: a page can reach the socket through a
+//! tunnel (`ssh -L 9909:/run/equipoise/api.sock`). The dashboard is a page of this API, so its
+//! `Origin` is the address to which it sends the change.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
 
-use super::Peer;
+use super::{ClientCertificate, Peer};
 use crate::Problem;
 
 /// The reason to refuse a request that a web page may have sent.
@@ -24,12 +27,30 @@ pub(crate) fn refuse(request: &Request, peer: Peer) -> Option<Problem> {
         return Some(Problem::new(StatusCode::FORBIDDEN, "host not allowed", detail));
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && request.headers().contains_key(header::ORIGIN) {
-        let detail = "changes with an Origin header are refused, because any web page could send \
-                      them; use the command line (`equipoise drain`, `equipoise reload`) or a client without Origin";
-        return Some(Problem::new(StatusCode::FORBIDDEN, "not from a browser", detail));
+    if !reads && request.headers().contains_key(header::ORIGIN) && !is_own_page(request, peer) {
+        let detail = "the Origin header is that of another site's page, and only the dashboard of this address may \
+                      send changes; use it, the command line (`equipoise drain`, `equipoise reload`) or a client without Origin";
+        return Some(Problem::new(StatusCode::FORBIDDEN, "from another page", detail));
     }
     None
+}
+
+/// Whether the only `Origin` is the address of this request, so that the page came from here.
+fn is_own_page(request: &Request, peer: Peer) -> bool {
+    let headers = request.headers();
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let origin = origins.next().filter(|_| origins.next().is_none());
+    let origin = origin.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // A browser attaches a client certificate by itself. A page in the clear may be anybody's.
+    let is_certified = request.extensions().get::<Arc<ClientCertificate>>().is_some();
+    let page = match origin.split_once("://") {
+        Some(("https", page)) => page,
+        Some(("http", page)) if !is_certified => page,
+        _ => return false,
+    };
+    let is_reachable = matches!(peer, Peer::Tcp { .. }) || is_loopback_name(page);
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    is_reachable && host.is_some_and(|host| host.eq_ignore_ascii_case(page))
 }
 
 /// Whether a `Host` value, with or without a port, names this machine's loopback.
@@ -55,7 +76,45 @@ fn is_port(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_loopback_name;
+    use axum::body::Body;
+    use axum::extract::Request;
+
+    use super::*;
+
+    fn refused(peer: Peer, host: &str, origin: &[&str], certified: bool) -> bool {
+        let mut request = Request::post("/v1/reload").header("host", host);
+        for origin in origin {
+            request = request.header("origin", *origin);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        if certified {
+            request.extensions_mut().insert(Arc::new(ClientCertificate::of(&b""[..].into())));
+        }
+        refuse(&request, peer).is_some()
+    }
+
+    #[test]
+    fn only_a_page_of_this_address_may_send_changes() {
+        let unix = Peer::Unix { uid: 0, pid: None };
+        let tcp = |loopback| Peer::Tcp { address: "192.0.2.1:5000".parse().unwrap(), loopback };
+        for (peer, host, origin, certified, is_refused) in [
+            (tcp(true), "localhost:9909", &["http://localhost:9909"][..], false, false),
+            (tcp(true), "localhost:9909", &["http://localhost:8080"], false, true),
+            (tcp(true), "localhost:9909", &["null"], false, true),
+            (tcp(true), "evil:9909", &["http://evil:9909"], false, true),
+            (tcp(false), "lb:9909", &["https://lb:9909"], true, false),
+            (tcp(false), "lb:9909", &["http://lb:9909"], true, true),
+            (tcp(false), "lb:9909", &["http://lb:9909"], false, false),
+            (tcp(false), "lb:9909", &["http://lb:9909", "http://lb:9909"], false, true),
+            (tcp(false), "lb:9909", &["ftp://lb:9909"], false, true),
+            (unix, "localhost:9909", &["http://localhost:9909"], false, false),
+            (unix, "evil:9909", &["http://evil:9909"], false, true),
+            (unix, "localhost", &[], false, false),
+        ] {
+            let refused = refused(peer, host, origin, certified);
+            assert_eq!(refused, is_refused, "{peer} {host} {origin:?} {certified}");
+        }
+    }
 
     #[test]
     fn only_names_of_loopback_pass() {

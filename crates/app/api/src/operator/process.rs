@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::OperateError;
 use crate::metrics::Reading;
-use crate::wire::config::{Checked, ConfigState};
+use crate::wire::config::{Checked, ConfigState, ConfigText};
 use crate::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
 
 /// Operations of the process, independent of levels.
@@ -29,6 +29,9 @@ pub trait ProcessOperator: Send + Sync + 'static {
 
     /// The configuration in force.
     fn config(&self) -> impl Future<Output = Result<ConfigState, OperateError>> + Send;
+
+    /// The text of the configuration file.
+    fn config_text(&self) -> impl Future<Output = Result<ConfigText, OperateError>> + Send;
 
     /// The JSON Schema of the configuration file.
     fn config_schema(&self) -> serde_json::Value;

@@ -11,7 +11,7 @@ use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::Body;
-use crate::wire::config::{CheckConfig, Checked, ConfigState};
+use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText};
 use crate::wire::{Reloaded, Upgrade, Upgraded};
 use crate::{Operator, Problem, ProcessOperator};
 
@@ -22,6 +22,12 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             "/v1/config",
             state::<O>,
             "The configuration in force; a reload compares with its ETag",
+        )
+        .get(
+            Access::ADMIN,
+            "/v1/config/text",
+            text::<O>,
+            "The text of the configuration file, which the next reload would read",
         )
         .get(Access::READ, "/v1/config/schema", schema::<O>, "The JSON Schema of the file")
         .post(
@@ -51,6 +57,12 @@ async fn state<O: ProcessOperator>(
     let state = operator.config().await?;
     let tag = ETag::of(&state);
     Ok(Tagged::new(state, tag).unless_seen(&headers))
+}
+
+async fn text<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<ConfigText>, Problem> {
+    Ok(Answer::new(operator.config_text().await?))
 }
 
 async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<serde_json::Value> {

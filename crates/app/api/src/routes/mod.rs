@@ -5,8 +5,10 @@
 //! these lines. To add a subject, add its file, and its line in [`all`].
 
 mod backends;
+mod caller;
 mod cluster;
 mod config;
+mod dashboard;
 mod events;
 mod metrics;
 mod packet;
@@ -42,6 +44,7 @@ fn all<O: Operator>() -> Routes<O> {
     Routes::default()
         .merge(status::routes())
         .merge(events::routes())
+        .merge(caller::routes())
         .merge(backends::routes())
         .merge(packet::routes())
         .merge(config::routes())
@@ -50,6 +53,7 @@ fn all<O: Operator>() -> Routes<O> {
         .merge(slice::routes())
         .merge(why::routes())
         .merge(metrics::routes())
+        .merge(dashboard::routes())
 }
 
 /// All routes, with the access that they require.

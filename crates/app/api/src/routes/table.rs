@@ -7,6 +7,7 @@ use aide::axum::routing::{
 use aide::operation::{OperationHandler, OperationInput, OperationOutput};
 use axum::handler::Handler;
 use axum::http::Method;
+use axum::routing::get;
 
 use crate::Operator;
 use crate::api::Api;
@@ -64,6 +65,18 @@ impl<O: Operator> Routes<O> {
         patch, patch_with, PATCH;
         /// Removes state.
         delete, delete_with, DELETE;
+    }
+
+    /// Adds a file of the dashboard. Files need no role and are not in the API's description.
+    pub(crate) fn file<H, T>(mut self, path: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, Api<O>>,
+        T: 'static,
+    {
+        self.router = self.router.route(path, get(handler));
+        let (method, access) = (Method::GET, Access::Anyone);
+        self.declared.push(Declared { method, path, access, query: Vec::new() });
+        self
     }
 
     fn add(mut self, declared: Declared, router: ApiMethodRouter<Api<O>>) -> Self {

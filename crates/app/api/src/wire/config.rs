@@ -14,6 +14,15 @@ pub struct ConfigState {
     pub loaded_at_unix_seconds: u64,
 }
 
+/// `GET /v1/config/text`: the file as it is on the disk, which the next reload would read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigText {
+    /// The file.
+    pub file: String,
+    /// Its text, which need not be valid.
+    pub toml: String,
+}
+
 /// `POST /v1/config/check`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use equipoise_api::metrics::Reading;
 use equipoise_api::wire::cluster::ClusterToken;
-use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::config::{Checked, ConfigState, ConfigText};
 use equipoise_api::wire::packet::Pin;
 use equipoise_api::wire::plan::PlanMode;
 use equipoise_api::wire::why::{WhyAnswer, WhyQuestion, WhyStep};
@@ -97,6 +97,10 @@ impl ProcessOperator for Recorder {
     async fn config(&self) -> Result<ConfigState, OperateError> {
         let generation = *self.generation.lock().unwrap();
         Ok(ConfigState { file: "f".into(), generation, loaded_at_unix_seconds: 7 })
+    }
+
+    async fn config_text(&self) -> Result<ConfigText, OperateError> {
+        Ok(ConfigText { file: "f".into(), toml: "[api]".into() })
     }
 
     fn config_schema(&self) -> serde_json::Value {

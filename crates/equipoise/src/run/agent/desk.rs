@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
 use equipoise_api::wire::backends::AddBackend;
-use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::config::{Checked, ConfigState, ConfigText};
 use equipoise_api::wire::plan::PlanStatus;
 use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{
@@ -131,6 +131,12 @@ impl ProcessOperator for Desk {
     async fn config(&self) -> Result<ConfigState, OperateError> {
         let (file, loaded_at_unix_seconds) = (self.file.display().to_string(), self.loaded_at);
         Ok(ConfigState { file, generation: 1, loaded_at_unix_seconds })
+    }
+
+    async fn config_text(&self) -> Result<ConfigText, OperateError> {
+        let toml = self.loader.text(&self.file).await;
+        let toml = toml.map_err(|error| OperateError::Unavailable(error.to_string()))?;
+        Ok(ConfigText { file: self.file.display().to_string(), toml })
     }
 
     fn config_schema(&self) -> serde_json::Value {

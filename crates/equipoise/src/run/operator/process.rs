@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use equipoise_api::metrics::Reading;
-use equipoise_api::wire::config::{Checked, ConfigState};
+use equipoise_api::wire::config::{Checked, ConfigState, ConfigText};
 use equipoise_api::wire::controller::ControllerStatus;
 use equipoise_api::wire::tls::TlsStatus;
 use equipoise_api::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
@@ -133,6 +133,12 @@ impl ProcessOperator for Control {
             generation: figures.succeeded,
             loaded_at_unix_seconds: figures.last_success_unix_seconds,
         })
+    }
+
+    async fn config_text(&self) -> Result<ConfigText, OperateError> {
+        let toml = self.loader.text(&self.file).await;
+        let toml = toml.map_err(|error| OperateError::Unavailable(error.to_string()))?;
+        Ok(ConfigText { file: self.file.display().to_string(), toml })
     }
 
     fn config_schema(&self) -> serde_json::Value {
