@@ -11,6 +11,8 @@
 #   make test           lint, then every test
 #   make lint           formatting, clippy, licences and sources of crates, the words of comments, the links of documents
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
+#   make web            the dashboard (Node 20.19 or newer), which the next build embeds; every target does so if npm is there
+#   make web-test       the dashboard: its types, its pure parts, and its pages in Chromium against a real process under load
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
 #   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
@@ -163,6 +165,33 @@ setup:
 	@$(call install_missing,$(PACKAGES))
 	@command -v $(CARGO) >/dev/null || { \
 	  echo "cargo is not installed: get a Rust toolchain from https://rustup.rs" >&2; exit 1; }
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory web || \
+	  echo "the dashboard was not built (it needs Node 20.19 or newer); the rest works without it" >&2
+
+WEB_SOURCES := docs/openapi.json $(shell find web/src -type f ! -name schema.d.ts) \
+  $(addprefix web/,index.html package.json svelte.config.js tsconfig.json vite.config.ts)
+web/node_modules/.package-lock.json: web/package-lock.json
+	npm ci --silent --prefix web
+
+web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
+	npm run --silent --prefix web build
+
+.PHONY: web
+web: web/dist/index.html
+
+# The pages are tried with target/debug/equipoise.
+WEB_BROWSER := chromium:/usr/bin/chromium fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+define web_tests
+npm run --silent --prefix web check
+npm run --silent --prefix web test
+npm run --silent --prefix web browser
+endef
+
+.PHONY: web-test
+web-test: setup web
+	@$(call install_missing,$(WEB_BROWSER))
+	$(CARGO) build --locked --package equipoise
+	$(web_tests)
 
 .PHONY: run
 run: setup
@@ -286,6 +315,14 @@ test-dds-security: setup
 test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	scripts/run_tests.py $(CARGO) test --workspace --locked --no-fail-fast
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web-test-built; \
+	else echo "npm is not installed: the dashboard is not tested"; fi
+
+# With the program that `cargo test` has built.
+.PHONY: web-test-built
+web-test-built: web
+	@$(call install_missing,$(WEB_BROWSER))
+	$(web_tests)
 
 # The servers are built once, from the Go module proxy, which takes minutes and the Go toolchain.
 DISCOVERY_SERVERS := target/discovery-servers

@@ -116,6 +116,7 @@ behind three front doors:
   tcp      {tcp}
   udp      {udp}
 
+dashboard  http://{api}
 API        {socket} and http://{api}
 metrics    http://{api}/metrics
 settings   {config} (edit it, then: {program} reload --api {socket})

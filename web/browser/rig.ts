@@ -1,0 +1,196 @@
+// A real equipoise under load: backends and clients are in this process.
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { Agent, createServer, get as httpGet, type Server, type ServerResponse } from "node:http";
+import { createServer as createTcp, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+
+const PROGRAM = process.env.EQUIPOISE ?? resolve(import.meta.dirname, "../../target/debug/equipoise");
+
+/** Tokens by role. */
+export const TOKENS = {
+  read: "read-0123456789abcdef0123456789abcdef",
+  operate: "operate-0123456789abcdef0123456789abcdef",
+  admin: "admin-0123456789abcdef0123456789abcdef",
+};
+
+export interface Options {
+  backends: number;
+  /** Without tokens, TCP is read-only. */
+  tokens?: boolean;
+  /** A further pool, whose backends the controller adds and removes. */
+  elastic?: boolean;
+}
+
+export class Rig {
+  readonly folder = mkdtempSync(join(tmpdir(), "equipoise-dashboard-"));
+  readonly file = join(this.folder, "equipoise.toml");
+  /** Answers to `/hold` that wait for `release`. */
+  readonly held: ServerResponse[] = [];
+  api = "";
+  front = "";
+  pid = 0;
+  log = "";
+
+  #servers: Server[] = [];
+  #process: ChildProcess | null = null;
+  #agent = new Agent({ keepAlive: true });
+  #isLoading = true;
+
+  static async start(options: Options): Promise<Rig> {
+    const rig = new Rig();
+    const ports = await Promise.all(Array.from({ length: options.backends }, (_, index) => rig.#backend(index)));
+    const [api, front] = [await freePort(), await freePort()];
+    rig.api = `http://127.0.0.1:${api}`;
+    rig.front = `http://127.0.0.1:${front}`;
+    writeFileSync(rig.file, configuration(rig.folder, api, front, ports, options));
+    await rig.run();
+    return rig;
+  }
+
+  /** Starts the process, and waits until its API answers. */
+  async run(): Promise<void> {
+    const child = spawn(PROGRAM, ["run", this.file], { stdio: ["ignore", "pipe", "pipe"] });
+    for (const output of [child.stdout, child.stderr]) output.on("data", (text) => (this.log += text));
+    this.#process = child;
+    this.pid = child.pid!;
+    await eventually(async () => (await fetch(`${this.api}/v1/health`)).status === 200, () => this.log);
+  }
+
+  /** Ends the process, and waits for its end. */
+  async end(): Promise<void> {
+    const child = this.#process;
+    if (!child || child.exitCode !== null) return;
+    const ended = new Promise((done) => child.once("exit", done));
+    child.kill("SIGTERM");
+    await ended;
+  }
+
+  async stop(): Promise<void> {
+    this.#isLoading = false;
+    this.release();
+    await this.end();
+    this.#agent.destroy();
+    for (const server of this.#servers) server.close().closeAllConnections();
+    rmSync(this.folder, { recursive: true });
+  }
+
+  /** Keeps `clients` requests in flight until the rig stops. */
+  load(clients: number): void {
+    for (let client = 0; client < clients; client += 1) void this.#ask();
+  }
+
+  async #ask(): Promise<void> {
+    while (this.#isLoading) {
+      // A request fails while the process is restarted.
+      await this.request("/").catch(() => new Promise((next) => setTimeout(next, 100)));
+    }
+  }
+
+  request(path: string): Promise<number> {
+    return new Promise((done, fail) => {
+      const request = httpGet(this.front + path, { agent: this.#agent }, (response) => {
+        response.resume().on("end", () => done(response.statusCode!)).on("error", fail);
+      });
+      request.on("error", fail);
+    });
+  }
+
+  /** Answers every held request. */
+  release(): void {
+    for (const response of this.held.splice(0)) response.end("released");
+  }
+
+  /** Asks the API past the page. */
+  async read(path: string): Promise<any> {
+    const response = await fetch(this.api + path, { headers: { Authorization: `Bearer ${TOKENS.admin}` } });
+    return response.json();
+  }
+
+  async #backend(index: number): Promise<number> {
+    const server = createServer((request, response) => {
+      if (request.url === "/hold") this.held.push(response);
+      else setTimeout(() => response.end("ok"), 4 + (index % 5) * 4);
+    });
+    this.#servers.push(server);
+    return listening(server);
+  }
+}
+
+function configuration(folder: string, api: number, front: number, backends: number[], options: Options): string {
+  const table = (role: string, token: string) => {
+    const file = join(folder, `${role}.token`);
+    writeFileSync(file, token, { mode: 0o600 });
+    return `[[api.token]]\nname = "${role}"\nrole = "${role}"\nfile = "${file}"\n`;
+  };
+  const list = backends.map((port, index) => `  { name = "b${index + 1}", address = "127.0.0.1:${port}" },`);
+  return `
+[api]
+socket = "${join(folder, "api.sock")}"
+listen = "127.0.0.1:${api}"
+auth-failures = 1000
+${options.tokens ? Object.entries(TOKENS).map(([role, token]) => table(role, token)).join("") : ""}
+[instance]
+name = "edge-1"
+threads = 1
+
+[shutdown]
+grace = "1s"
+
+[[pool]]
+name = "web"
+scheduler = "weighted-least-connection"
+concurrency = 50
+health = { http = "/", interval = "2s" }
+backends = [
+${list.join("\n")}
+]
+
+[[session]]
+name = "door"
+listen = "127.0.0.1:${front}"
+protocol = "http"
+pool = "web"
+${options.elastic ? elasticPool(folder) : ""}`;
+}
+
+function elasticPool(folder: string): string {
+  const command = [PROGRAM, "sample-backend", "--name", "{name}", "--http", "{port}"];
+  return `
+[controller]
+state = "${join(folder, "state")}"
+
+[[pool]]
+name = "app"
+
+[pool.elastic]
+min = 1
+max = 3
+target-concurrency = 10
+warm-up = "0s"
+[pool.elastic.process]
+command = ${JSON.stringify(command)}
+`;
+}
+
+function listening(server: Server | ReturnType<typeof createTcp>): Promise<number> {
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done((server.address() as AddressInfo).port)));
+}
+
+async function freePort(): Promise<number> {
+  const server = createTcp();
+  const port = await listening(server);
+  await new Promise((done) => server.close(done));
+  return port;
+}
+
+/** Waits until `is` holds; it does not hold while it throws. */
+export async function eventually(is: () => Promise<boolean>, why: () => string = () => "", seconds = 30): Promise<void> {
+  const end = Date.now() + seconds * 1000;
+  while (!(await is().catch(() => false))) {
+    if (Date.now() > end) throw new Error(`not within ${seconds} s: ${is}\n${why()}`);
+    await new Promise((next) => setTimeout(next, 50));
+  }
+}
