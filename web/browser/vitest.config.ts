@@ -6,6 +6,8 @@ export default defineConfig({
     include: ["**/*.test.ts"],
     testTimeout: 120_000,
     hookTimeout: 60_000,
+    // Of a machine that has other work; vitest prints what was repeated.
+    retry: 1,
     // The files measure times: one after the other.
     fileParallelism: false,
   },

@@ -35,6 +35,7 @@ pub mod config;
 pub mod controller;
 pub mod dispatch;
 pub mod dns;
+pub(crate) mod event_kinds;
 pub mod events;
 pub mod packet;
 pub mod plan;

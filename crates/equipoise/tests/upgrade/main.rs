@@ -70,7 +70,7 @@ fn a_replaced_process_serves_its_clients_and_status_shows_it_until_they_are_gone
     echo(1);
     let output = bed.upgrade();
     assert!(
-        output.contains(&format!("has replaced {first}, which finishes 1 connections")),
+        output.contains(&format!("has replaced {first}, which finishes 1 connection")),
         "{output}"
     );
     let second = bed.pid();
@@ -87,7 +87,7 @@ fn a_replaced_process_serves_its_clients_and_status_shows_it_until_they_are_gone
     };
     assert!(eventually(is_alone), "{}", bed.status());
     let shown = bed.command(&["status"]);
-    let line = format!("replaced process {first}: finishes 1 connections, since ");
+    let line = format!("replaced process {first}: finishes 1 connection, since ");
     assert!(common::stdout(&shown).contains(&line), "{}", common::stdout(&shown));
     drop(tunnel);
     await_end(first);

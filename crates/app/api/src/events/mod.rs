@@ -8,13 +8,12 @@
 //! fields follow the message, as in the log.
 
 mod journal;
-mod kinds;
 mod layer;
 mod reader;
 
+pub use crate::wire::event_kinds::KINDS;
+pub(crate) use crate::wire::event_kinds::{check, check_id};
 pub use journal::EventJournal;
-pub use kinds::KINDS;
-pub(crate) use kinds::{ID_PATTERN, check, check_id, pattern};
 pub use layer::layer;
 pub(crate) use reader::{Filter, Reader, Stopping};
 

@@ -56,13 +56,13 @@ pub struct Events {
 pub struct EventsQuestion {
     /// Only these types, with commas between them. `backend` stands for every `backend.*`.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = crate::events::pattern()))]
+    #[schemars(extend("pattern" = super::event_kinds::pattern()))]
     pub kind: Option<String>,
     /// Only this object. `web` stands for `web` and every `web/*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Only events after the one with this id. The header `Last-Event-ID` has precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = crate::events::ID_PATTERN))]
+    #[schemars(extend("pattern" = super::event_kinds::ID_PATTERN))]
     pub after: Option<String>,
 }

@@ -237,7 +237,10 @@ impl Control {
             let is_pressed = self.pending[which].is_pressed();
             for flow in &recorded {
                 let is_over = match self.flows.get(flow.digest) {
-                    Some(known) => self.absorb_known(known, flow.slot, tick),
+                    Some(known) => {
+                        let is_over = self.absorb_known(known, flow.slot, tick);
+                        is_over && !self.opens_again(&known, flow.age, is_pressed)
+                    }
                     None => self.absorb_unknown(flow, is_pressed, tick),
                 };
                 // Until a grace period after a publication, a packet may still be processed with
@@ -275,6 +278,28 @@ impl Control {
         agrees
     }
 
+    /// Whether a SYN has reused the key of a flow that ends. Its record keeps repeated SYNs at the
+    /// backend that a scheduler chose, until a packet of the new connection is logged.
+    fn opens_again(&self, known: &Flow, age: Duration, is_pressed: bool) -> bool {
+        let ends = matches!(known.state, FlowState::Closing | FlowState::Reset);
+        let service = self.services.get(usize::from(known.service)).and_then(Option::as_ref);
+        let is_scheduled = service.is_some_and(|it| it.pick != Pick::Ring);
+        // A pinned flow follows its pin.
+        ends && is_scheduled && !known.pinned && age < self.patience(is_pressed)
+    }
+
+    /// Longest age of a record whose flow is not logged.
+    fn patience(&self, is_pressed: bool) -> Duration {
+        let opening = self.settings.opening_timeout;
+        let patience = match is_pressed {
+            true => opening,
+            // Long enough to be logged with two seeds: with one, the tag of another flow may hide
+            // the flow.
+            false => opening.max(2 * self.settings.interval + 2 * self.settings.tick),
+        };
+        patience.max(self.settings.transition + Duration::from_secs(1))
+    }
+
     /// Processes a record of a flow that was never logged: usually a SYN without further packets.
     fn absorb_unknown(
         &mut self,
@@ -293,15 +318,7 @@ impl Control {
             return false;
         }
         let is_needed = |it: &Service| it.pick != Pick::Ring || it.change != Change::None;
-        let opening = self.settings.opening_timeout;
-        let patience = match is_pressed {
-            true => opening,
-            // Long enough to be logged with two seeds: with one, the tag of another flow may hide
-            // the flow.
-            false => opening.max(2 * self.settings.interval + 2 * self.settings.tick),
-        };
-        let patience = patience.max(self.settings.transition + Duration::from_secs(1));
-        is_known && !service.is_some_and(is_needed) || age >= patience
+        is_known && !service.is_some_and(is_needed) || age >= self.patience(is_pressed)
     }
 
     /// Makes the next packet be logged of flows that went to a removed backend.

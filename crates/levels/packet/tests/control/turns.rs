@@ -56,6 +56,30 @@ fn flows_stay_where_their_turn_was_when_the_record_of_it_is_gone() {
     }
 }
 
+/// A client repeats a SYN without an answer. The table may know the key from a flow that has ended.
+#[test]
+fn repeated_syns_of_a_port_that_is_used_again_reach_one_backend() {
+    for scheduler in [RoundRobin, WeightedRoundRobin, LeastConnection, WeightedLeastConnection] {
+        let mut world = World::one_vip(scheduler, &[1, 2, 3, 4]);
+        world.open_all(1, 0..200);
+        world.run(SECOND);
+        for client in 0..200 {
+            world.send(tcp(1, client, FIN));
+        }
+        world.run(2 * SECOND);
+        let first: Vec<_> = (0..200).map(|client| world.send(tcp(1, client, SYN))).collect();
+        for repetition in 0..3 {
+            world.run(SECOND);
+            for (client, backend) in (0..).zip(&first) {
+                let to = world.send(tcp(1, client, SYN));
+                assert_eq!(to, *backend, "{scheduler}: client {client}, {repetition}");
+            }
+        }
+        world.run(20 * SECOND);
+        assert_eq!(world.status().pending, 0, "{scheduler}: no record stays");
+    }
+}
+
 #[test]
 fn the_least_loaded_backend_gets_the_next_flow() {
     let mut world = World::one_vip(LeastConnection, &[1, 2, 3]);

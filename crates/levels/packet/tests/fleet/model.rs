@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin};
 use equipoise_core::{AdminState, Generation, Health, Weight};
+use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin};
 use equipoise_packet::control::{Ack, Collected, FleetMessage, Position};
 use equipoise_packet::{BackendSpec, Capacity, Protocol, Snapshot, Standing, VipSpec};
 
@@ -140,6 +140,7 @@ fn capacity(flows: usize) -> Capacity {
         pending: 1 << 15,
         services: 8,
         backends: 256,
+        prefixes: 1024,
         rings: 16,
         ring_entries: 4093,
         cpus: 2,
