@@ -156,7 +156,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Commands that run until they are stopped, or whose output has a format of its own.
+    /// Commands that run until they are stopped, or print a format of their own.
     const WITHOUT_JSON: [&str; 11] = [
         "equipoise-run",
         "equipoise-agent",

@@ -85,6 +85,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-config",
             "equipoise-controller",
             "equipoise-core",
+            "equipoise-import",
             "equipoise-packet",
             "equipoise-session",
             "equipoise-slice",
@@ -162,6 +163,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-tls",
         ],
     ),
+    // Translations of other balancers' configurations.
+    ("equipoise-import", &[]),
     // Conditions of routes, and the decision which one a request takes.
     ("equipoise-routes", &["equipoise-basics"]),
     // Limits on clients: prefixes, rates, counts.
@@ -305,8 +308,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TESTS_ONLY: &[&str] = &["equipoise-testkit", "equipoise-packet-host"];
 
 /// Crates that only make decisions.
-const PURE: &[&str] =
-    &["equipoise-core", "equipoise-dispatch", "equipoise-planner", "equipoise-slice"];
+const PURE: &[&str] = &[
+    "equipoise-core",
+    "equipoise-dispatch",
+    "equipoise-import",
+    "equipoise-planner",
+    "equipoise-slice",
+];
 
 /// Dependencies that give a pure crate sockets, files, clocks or threads.
 const IMPURE_CRATES: &[&str] = &[

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use rustls::SignatureAlgorithm;
 use rustls::pki_types::pem::PemObject;
@@ -17,7 +17,7 @@ use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 use crate::error::CertificateError;
 use crate::fault::is_visible;
-use crate::ocsp::{self, OcspError, Validity};
+use crate::ocsp::{self, OcspError, Validity, time};
 use crate::profile::PROVIDER;
 
 /// The kind of a key, in the order of preference: ECDSA and Ed25519 cost a fraction of the CPU time
@@ -346,11 +346,6 @@ fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
         _ => None,
     };
     names.value.general_names.iter().filter_map(dns).collect()
-}
-
-pub(crate) fn time(unix_seconds: i64) -> SystemTime {
-    let seconds = Duration::from_secs(u64::try_from(unix_seconds).unwrap_or(0));
-    UNIX_EPOCH.checked_add(seconds).unwrap_or(UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! OCSP responses for stapling (RFC 6960, section 4.2; RFC 6066, section 8). Clients verify the
 //! signature; this finds the certificate and the times.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
-
-use crate::certificate::time;
 
 /// The reason why a response is not stapled. The texts continue the name of its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,6 +178,12 @@ impl<'d> Answer<'d> {
         });
         Some(leaf.raw_serial() == self.serial && name.as_ref() == self.issuer_name && is_key)
     }
+}
+
+/// Seconds since 1970 of an ASN.1 time; 1970 for earlier ones.
+pub(crate) fn time(unix_seconds: i64) -> SystemTime {
+    let seconds = Duration::from_secs(u64::try_from(unix_seconds).unwrap_or(0));
+    UNIX_EPOCH.checked_add(seconds).unwrap_or(UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::Client;
 use crate::home::Home;
 use crate::options::Acme;
-use crate::order::OrderError;
+use crate::order_error::OrderError;
 
 /// An account as it is kept.
 #[derive(Serialize, Deserialize)]

@@ -10,11 +10,12 @@ use crate::account;
 use crate::client::Client;
 use crate::folder::AcmeFolder;
 use crate::home::Home;
-use crate::names::{NameState, OrderState, Stage};
+use crate::names::{NameState, OrderState, Stage, is_for};
 use crate::options::{Acme, OrderedName};
-use crate::order::{OrderError, order};
-use crate::orders::{Task, is_for, renewal_of};
-use crate::pace::{Fault, next_try};
+use crate::order::order;
+use crate::order_error::OrderError;
+use crate::pace::{Fault, next_try, renewal_of};
+use crate::task::Task;
 use crate::thread::on_thread;
 
 impl Task {

@@ -8,7 +8,7 @@ use crate::answer::Answer;
 use crate::folder::AcmeFolder;
 use crate::names::NameState;
 use crate::options::TextRecords;
-use crate::order::{OrderError, local};
+use crate::order_error::{OrderError, local};
 use crate::shared::Shared;
 use crate::thread::on_thread;
 

@@ -24,9 +24,11 @@ mod member;
 mod names;
 mod options;
 mod order;
+mod order_error;
 mod orders;
 mod pace;
 mod shared;
+mod task;
 mod thread;
 
 pub use folder::AcmeFolder;

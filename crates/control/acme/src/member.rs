@@ -8,9 +8,8 @@ use equipoise_tls::{Certificate, ChallengeAnswer, Challenges};
 use tokio::sync::watch;
 
 use crate::answer::Answer;
-use crate::names::{Names, Stage};
+use crate::names::{Names, Stage, is_for};
 use crate::options::{Acme, TextRecords};
-use crate::orders::is_for;
 use crate::shared::{LEASE, Record, Shared, SharedError};
 use crate::thread::on_thread;
 

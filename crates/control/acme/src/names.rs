@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use equipoise_basics::lock;
+use equipoise_tls::Certificate;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -98,4 +99,9 @@ impl Names {
         let states = lock(&self.states);
         states.iter().map(|(name, (_, state))| (name.clone(), state.status.clone())).collect()
     }
+}
+
+/// Whether a certificate has the name.
+pub(crate) fn is_for(certificate: &Certificate, name: &str) -> bool {
+    certificate.names().iter().any(|it| it == name)
 }

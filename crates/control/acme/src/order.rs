@@ -1,18 +1,17 @@
 //! One order, from the request to the certificate.
 
-use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
-    Problem, RetryPolicy,
+    RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use crate::answer::Answer;
 use crate::home::{Given, Home};
 use crate::options::Method;
+use crate::order_error::{OrderError, fault_of, kind, local, of_directory};
 use crate::pace::Fault;
 
 /// Waits between questions for the directory's progress, and their limit. Its `Retry-After` has
@@ -21,69 +20,6 @@ const POLL: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
-
-/// The reason why an attempt brought no certificate.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OrderError {
-    #[error("{}", of_directory(.0))]
-    Directory(#[from] Error),
-    #[error("the directory could not verify the name by {}: {reason}", method.name())]
-    Unverified { method: Method, reason: String },
-    #[error("the directory offers no way of verification that this process has")]
-    NoMethod,
-    #[error("the directory sent a certificate that cannot be used: {0}")]
-    Certificate(String),
-    #[error("{0}")]
-    Local(String),
-}
-
-impl OrderError {
-    pub(crate) fn file(done: &str, path: &Path, error: &io::Error) -> OrderError {
-        OrderError::Local(format!("\"{}\" cannot be {done}: {error}", path.display()))
-    }
-
-    /// The kind of the failure.
-    pub(crate) fn fault(&self) -> Fault {
-        match self {
-            OrderError::Directory(Error::Api(problem)) => fault_of(problem),
-            OrderError::Directory(_) | OrderError::Local(_) => Fault::Temporary,
-            OrderError::Unverified { .. } | OrderError::NoMethod | OrderError::Certificate(_) => {
-                Fault::Refused
-            }
-        }
-    }
-
-    /// Whether the directory does not know the account, so that another has to be created.
-    pub(crate) fn is_unknown_account(&self) -> bool {
-        matches!(self, OrderError::Directory(Error::Api(it)) if kind(it) == "accountDoesNotExist")
-    }
-}
-
-/// The type of a problem without the prefix of RFC 8555, section 6.7.
-fn kind(problem: &Problem) -> &str {
-    let kind = problem.r#type.as_deref().unwrap_or_default();
-    kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(kind)
-}
-
-fn fault_of(problem: &Problem) -> Fault {
-    match kind(problem) {
-        "rateLimited" => Fault::Limited,
-        "badNonce" | "serverInternal" | "accountDoesNotExist" => Fault::Temporary,
-        _ if problem.status.is_some_and(|status| status >= 500) => Fault::Temporary,
-        _ => Fault::Refused,
-    }
-}
-
-fn of_directory(error: &Error) -> String {
-    match error {
-        Error::Api(problem) => {
-            let detail = problem.detail.as_deref().unwrap_or("no details");
-            format!("the directory refused: {detail} ({})", kind(problem))
-        }
-        Error::Json(_) => "the directory sent an answer that is not of ACME".into(),
-        error => error.to_string(),
-    }
-}
 
 /// Orders a certificate for `name`; returns its chain and key in PEM. `methods` has the preferred
 /// one first; the first that the directory offers is used.
@@ -180,8 +116,4 @@ async fn reason(order: &mut Order) -> Option<String> {
         }
     }
     None
-}
-
-pub(crate) fn local(error: impl std::fmt::Display) -> OrderError {
-    OrderError::Local(error.to_string())
 }

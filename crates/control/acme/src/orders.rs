@@ -6,17 +6,18 @@ use std::time::{Duration, SystemTime};
 
 use equipoise_basics::OncePerMinute;
 use equipoise_store::{SealedStore, Transaction};
-use equipoise_tls::{Certificate, Challenges};
+use equipoise_tls::Challenges;
 use tokio::sync::watch;
 
 use crate::attempt::Connection;
 use crate::folder::AcmeFolder;
 use crate::home::Home;
 use crate::member::{Effects, Member, learn};
-use crate::names::{Names, OrderState, Stage};
+use crate::names::{Names, OrderState, Stage, is_for};
 use crate::options::{Acme, OrderedName, TextRecords};
-use crate::pace::renewal;
+use crate::pace::renewal_of;
 use crate::shared::{Shared, SharedError};
+use crate::task::Task;
 use crate::thread::on_thread;
 
 /// Longest sleep between looks at the clock, which may be set.
@@ -80,13 +81,6 @@ pub struct ClusterMember {
     pub name: Arc<str>,
     /// The store, while it is open.
     pub store: watch::Receiver<OpenedStore>,
-}
-
-pub(crate) struct Task {
-    challenges: Challenges,
-    pub(crate) text_records: Arc<dyn TextRecords>,
-    pub(crate) names: Arc<Names>,
-    pub(crate) issued: watch::Sender<u64>,
 }
 
 impl Task {
@@ -253,10 +247,6 @@ impl Task {
     }
 }
 
-pub(crate) fn is_for(certificate: &Certificate, name: &str) -> bool {
-    certificate.names().iter().any(|it| it == name)
-}
-
 /// Ready when the store is opened or closed.
 async fn change(stores: Option<&mut watch::Receiver<OpenedStore>>) {
     if let Some(stores) = stores
@@ -265,8 +255,4 @@ async fn change(stores: Option<&mut watch::Receiver<OpenedStore>>) {
         return;
     }
     std::future::pending().await
-}
-
-pub(crate) fn renewal_of(certificate: &Certificate) -> SystemTime {
-    renewal(certificate.valid_from(), certificate.valid_until(), rand::random())
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use equipoise_basics::Backoff;
+use equipoise_tls::Certificate;
 use serde::{Deserialize, Serialize};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -50,6 +51,11 @@ pub(crate) fn next_try(
 pub(crate) fn renewal(from: SystemTime, until: SystemTime, random: f64) -> SystemTime {
     let lifetime = until.duration_since(from).unwrap_or_default();
     from + lifetime.mul_f64(2.0 / 3.0 - random / 20.0)
+}
+
+/// The time at which a certificate is renewed.
+pub(crate) fn renewal_of(certificate: &Certificate) -> SystemTime {
+    renewal(certificate.valid_from(), certificate.valid_until(), rand::random())
 }
 
 #[cfg(test)]

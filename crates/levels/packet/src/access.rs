@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::packet::address_bytes;
+
 /// Sorted addresses at which the answer changes, as the program searches them. Sources before the
 /// first are accepted, so that without any, all are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,8 +31,7 @@ impl Access {
 
     /// Whether packets of `source` are accepted.
     pub fn accepts(&self, source: IpAddr) -> bool {
-        let (bytes, _) = crate::directory::address_bytes(source);
-        let bits = u128::from_be_bytes(bytes);
+        let bits = u128::from_be_bytes(address_bytes(source));
         self.changes.partition_point(|change| *change <= bits).is_multiple_of(2)
     }
 }

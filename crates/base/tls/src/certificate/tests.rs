@@ -60,7 +60,7 @@ fn times_are_those_of_the_first_certificate() {
     params.not_after = date_time_ymd(2021, 1, 1);
     let chain = params.self_signed(&key).unwrap().pem();
     let read = Certificate::from_pem(&chain, &key.serialize_pem()).unwrap();
-    let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let unix = |time: SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert_eq!((unix(read.valid_from()), unix(read.valid_until())), (1_577_836_800, 1_609_459_200));
 }
 
