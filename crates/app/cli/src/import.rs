@@ -61,7 +61,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.json {
         eprint!("{}", summary(&import, &problems));
     }
-    Ok(match (problems.is_empty(), import.report.worst().is_empty()) {
+    let is_whole = import.report.worst().is_empty() && problems.warnings.is_empty();
+    Ok(match (problems.errors.is_empty(), is_whole) {
         (false, _) => ExitCode::FAILURE,
         (true, false) => ExitCode::from(2),
         (true, true) => ExitCode::SUCCESS,
@@ -81,15 +82,27 @@ fn read(path: &Path) -> anyhow::Result<String> {
     String::from_utf8(bytes).with_context(|| format!("{}: not UTF-8", path.display()))
 }
 
-/// The errors that `equipoise check` finds in the translation, without its warnings.
-fn problems(text: &str) -> Vec<String> {
-    match config::parse(text, Path::new("(translation)"), &Surroundings::here()) {
-        Ok(_) => Vec::new(),
-        Err(errors) => errors.to_string().lines().map(str::to_string).collect(),
+/// The problems that `equipoise check` finds in the translation.
+struct Problems {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+fn problems(text: &str) -> Problems {
+    let file = Path::new("(translation)");
+    match config::parse(text, file, &Surroundings::here()) {
+        Ok(loaded) => {
+            let warnings = loaded.warnings.iter().map(|it| it.in_file(file)).collect();
+            Problems { errors: Vec::new(), warnings }
+        }
+        Err(errors) => {
+            let errors = errors.to_string().lines().map(str::to_string).collect();
+            Problems { errors, warnings: Vec::new() }
+        }
     }
 }
 
-fn summary(import: &Import, problems: &[String]) -> String {
+fn summary(import: &Import, problems: &Problems) -> String {
     let mut text = String::new();
     for line in import.report.worst() {
         let (result, why) = parts(&line.verdict);
@@ -101,10 +114,11 @@ fn summary(import: &Import, problems: &[String]) -> String {
         ));
     }
     text.push_str(&format!("{}\n", import.report.summary()));
-    if problems.is_empty() {
+    if problems.errors.is_empty() && problems.warnings.is_empty() {
         text.push_str("equipoise check: valid\n");
-    } else {
-        problems.iter().for_each(|it| text.push_str(&format!("equipoise check: {it}\n")));
+    }
+    for it in problems.errors.iter().chain(&problems.warnings) {
+        text.push_str(&format!("equipoise check: {it}\n"));
     }
     text
 }
@@ -119,7 +133,7 @@ fn parts(verdict: &Verdict) -> (&'static str, Option<&str>) {
     }
 }
 
-fn json(import: &Import, problems: &[String]) -> anyhow::Result<String> {
+fn json(import: &Import, problems: &Problems) -> anyhow::Result<String> {
     let lines = import.report.lines().map(|line| {
         let (result, why) = parts(&line.verdict);
         serde_json::json!({ "line": line.number, "text": line.text, "result": result, "why": why })
@@ -128,7 +142,8 @@ fn json(import: &Import, problems: &[String]) -> anyhow::Result<String> {
         "configuration": import.text,
         "lines": lines.collect::<Vec<_>>(),
         "summary": import.report.summary(),
-        "problems": problems,
+        "errors": problems.errors,
+        "warnings": problems.warnings,
     });
     Ok(serde_json::to_string_pretty(&all)?)
 }

@@ -7,9 +7,12 @@ mod check;
 mod condition;
 mod frontend;
 mod proxy;
+mod rules;
 mod server;
 mod tcp;
 mod words;
+
+use std::collections::BTreeMap;
 
 use self::proxy::Proxy;
 use self::words::Line;
@@ -23,13 +26,19 @@ pub(crate) use self::action::hsts;
 pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportError> {
     let sections = words::sections(text, report)?;
     let mut defaults: Vec<Line> = Vec::new();
+    let mut named: BTreeMap<String, Vec<Line>> = BTreeMap::new();
     let mut proxies: Vec<Proxy> = Vec::new();
     let mut resolvers: Vec<String> = Vec::new();
     for section in &sections {
         match section.kind.as_str() {
-            "defaults" => defaults.clone_from(&section.lines),
+            "defaults" => {
+                let before = section.from.as_ref().and_then(|it| named.get(it)).cloned();
+                defaults = [before.unwrap_or_default(), section.lines.clone()].concat();
+                named.insert(section.name.clone(), defaults.clone());
+            }
             "frontend" | "backend" | "listen" => {
-                proxies.push(Proxy::read(section, &defaults, report))
+                let own = section.from.as_ref().and_then(|it| named.get(it)).unwrap_or(&defaults);
+                proxies.push(Proxy::read(section, own, report));
             }
             "global" => section.lines.iter().for_each(|line| global(line, report)),
             "resolvers" => {
@@ -49,7 +58,7 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
         }
     }
     let mut config = Config::default();
-    for proxy in proxies.iter().filter(|it| it.has_back) {
+    for proxy in proxies.iter().filter(|it| it.has_back && !it.is_empty()) {
         let mut pool = server::pool(proxy, report);
         if let Some(names) = &mut pool.names
             && !resolvers.is_empty()
@@ -58,9 +67,10 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
         }
         config.pools.push(pool);
     }
-    for proxy in proxies.iter().filter(|it| it.has_front) {
+    for proxy in proxies.iter().filter(|it| it.has_front && !it.is_disabled && !it.is_empty()) {
         config.doors.extend(frontend::doors(proxy, &proxies, report));
     }
+    proxies.iter().for_each(|it| it.unused(report));
     let first = config.pools.first().map(|it| it.name.clone()).unwrap_or_default();
     for door in config.doors.iter_mut().filter(|it| !it.options.has("pool")) {
         door.options.set("pool", first.clone());

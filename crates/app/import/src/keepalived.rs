@@ -204,19 +204,7 @@ fn virtual_server(node: &Node, all: &[Node], config: &mut Config, report: &mut R
             report.lost(node.number, "a [[packet]] for each address and port of the mark");
             Vec::new()
         }
-        "group" => {
-            let group = all
-                .iter()
-                .find(|it| it.word(0) == "virtual_server_group" && it.word(1) == node.word(2));
-            group
-                .map(|it| {
-                    it.block
-                        .iter()
-                        .map(|it| (it.word(0).to_string(), it.word(1).to_string()))
-                        .collect()
-                })
-                .unwrap_or_default()
-        }
+        "group" => group(node, all, report),
         address => vec![(address.to_string(), node.word(2).to_string())],
     };
     if protocol == "sctp" {
@@ -248,6 +236,24 @@ fn virtual_server(node: &Node, all: &[Node], config: &mut Config, report: &mut R
         config.pools.push(pool(node, pool_name, &port, report));
         config.vips.push(Vip { options });
     }
+}
+
+/// The addresses and ports of a group.
+fn group(node: &Node, all: &[Node], report: &mut Report) -> Vec<(String, String)> {
+    let is_group = |it: &&Node| it.word(0) == "virtual_server_group" && it.word(1) == node.word(2);
+    let Some(group) = all.iter().find(is_group) else {
+        report.lost(node.number, "the group is not in this file");
+        return Vec::new();
+    };
+    let mut out = Vec::new();
+    for line in &group.block {
+        if line.word(0).parse::<std::net::IpAddr>().is_ok() {
+            out.push((line.word(0).to_string(), line.word(1).to_string()));
+        } else {
+            report.lost(line.number, "a [[packet]] for each address and port of the range or mark");
+        }
+    }
+    out
 }
 
 fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {

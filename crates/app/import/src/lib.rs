@@ -11,9 +11,11 @@
 //! | `nginx.rs`, `nginx/` | nginx: blocks, `http` and `stream`, locations |
 //! | `keepalived.rs` | virtual servers of keepalived |
 //! | `ipvs.rs` | commands of `ipvsadm` |
+//! | `conditions.rs` | requests that meet two sets of conditions of routes |
 //! | `model.rs` | the configuration that is built, and its text |
 //! | `report.rs` | the result of each line |
 
+mod conditions;
 mod haproxy;
 mod ipvs;
 mod keepalived;

@@ -95,13 +95,15 @@ fn sockets<'a>(
     for socket in order {
         let all = by_socket.remove(&socket).unwrap_or_default();
         let port = socket.listen.rsplit(':').next().unwrap_or_default();
-        let numbers = |all: &[&Directive]| all.iter().map(|it| it.number).collect::<Vec<_>>();
+        let is_same = |a: &[&Directive], b: &[&Directive]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| std::ptr::eq(*a, *b))
+        };
         let twin = out.iter_mut().find(|(other, servers)| {
             let families = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
             other.is_udp == socket.is_udp
                 && families.contains(&other.listen)
                 && families.contains(&socket.listen)
-                && numbers(servers) == numbers(&all)
+                && is_same(servers, &all)
         });
         match twin {
             Some((other, _)) => other.listen = format!("*:{port}"),

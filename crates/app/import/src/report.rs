@@ -33,7 +33,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Notes a directive of the file. A directive without a result is lost.
+    /// Notes a directive of the file. Without a result it needs nothing.
     pub(crate) fn open(&mut self, number: usize, text: &str) {
         self.lines.entry(number).or_insert_with(|| Line {
             number,
@@ -59,6 +59,11 @@ impl Report {
         let both = format!("{old}; {new}");
         let is_lost = [&line.verdict, &verdict].iter().any(|it| matches!(it, Verdict::Lost(_)));
         line.verdict = if is_lost { Verdict::Lost(both) } else { Verdict::Changes(both) };
+    }
+
+    /// True if the line has no result yet.
+    pub(crate) fn is_open(&self, number: usize) -> bool {
+        self.lines.get(&number).is_some_and(|it| it.verdict == Verdict::NeedsNothing)
     }
 
     pub(crate) fn carried(&mut self, number: usize) {

@@ -1,9 +1,8 @@
 //! Keeps web pages away from the API.
 //!
 //! A page in the operator's browser can send requests to loopback with its own `Origin`, or, after
-//! rebinding its DNS name to 127.0.0.1, with its own `Host`. Both are refused. So are changes over
-//! the unix socket with an `Origin` that is no loopback name: a page can reach the socket through a
-//! tunnel (`ssh -L 9909:/run/equipoise/api.sock`). The dashboard is a page of this API, so its
+//! rebinding its DNS name to 127.0.0.1, with its own `Host`. Both are refused. Also over the unix
+//! socket: a page can reach it through a tunnel (`ssh -L 9909:/run/equipoise/api.sock`). The dashboard is a page of this API, so its
 //! `Origin` is the address to which it sends the change.
 
 use std::net::IpAddr;
@@ -18,7 +17,12 @@ use crate::Problem;
 /// The reason to refuse a request that a web page may have sent.
 pub(crate) fn refuse(request: &Request, peer: Peer) -> Option<Problem> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
-    if matches!(peer, Peer::Tcp { loopback: true, .. }) && !host.is_some_and(is_loopback_name) {
+    let is_foreign = match peer {
+        Peer::Tcp { loopback, .. } => loopback && !host.is_some_and(is_loopback_name),
+        // A page reaches the socket through a tunnel, and browsers always send `Host`.
+        Peer::Unix { .. } => host.is_some_and(|host| !is_loopback_name(host)),
+    };
+    if is_foreign {
         let detail = format!(
             "Host `{}` is refused (DNS rebinding); use localhost, 127.0.0.1 or [::1], \
              or make your reverse proxy send one of them",
@@ -91,6 +95,19 @@ mod tests {
             request.extensions_mut().insert(Arc::new(ClientCertificate::of(&b""[..].into())));
         }
         refuse(&request, peer).is_some()
+    }
+
+    /// A page that rebinds its name to this machine reads without an `Origin`.
+    #[test]
+    fn reads_with_the_name_of_another_host_are_refused() {
+        let tcp = Peer::Tcp { address: "127.0.0.1:5000".parse().unwrap(), loopback: true };
+        for peer in [tcp, Peer::Unix { uid: 0, pid: None }] {
+            for (host, is_refused) in [("evil.example:9909", true), ("localhost:9909", false)] {
+                let request = Request::get("/v1/config/text").header("host", host);
+                let request = request.body(Body::empty()).unwrap();
+                assert_eq!(refuse(&request, peer).is_some(), is_refused, "{peer} {host}");
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::words::Line;
+use crate::conditions::{Meet, meet};
 use crate::model::Options;
 
 /// A test of a request.
@@ -25,6 +26,9 @@ pub(super) enum Test {
     Counter {
         /// `http_req_rate`, `conn_rate` or `conn_cur`.
         name: String,
+        /// The number of the `track-sc` that counts; `None`: that of the client in `table`.
+        track: Option<String>,
+        table: String,
         above: u64,
     },
     /// No equivalent.
@@ -102,6 +106,9 @@ fn predefined(name: &str) -> Vec<Test> {
             ("source", "127.0.0.0/8".to_string()),
             ("source", "::1".to_string()),
         ])],
+        "METH_GET" => {
+            vec![Test::Any(vec![("method", "GET".to_string()), ("method", "HEAD".to_string())])]
+        }
         _ => match name.strip_prefix("METH_") {
             Some(method) => vec![Test::Any(vec![("method", method.to_string())])],
             None => vec![Test::Unknown(name.to_string())],
@@ -166,13 +173,17 @@ fn test(words: &[String]) -> Vec<Test> {
     let values = rest;
     let pattern = Pattern { how, is_any_case, values };
     match name {
-        "path" | "url" | "base" if argument.is_empty() && name != "base" => pattern.path(),
+        "path" if argument.is_empty() => pattern.path(),
+        // A URL has the query, which path conditions do not see.
+        "url" if how == "beg" && values.iter().all(|it| !it.contains('?')) => pattern.path(),
         "hdr" | "req.hdr" | "req.fhdr" if argument.eq_ignore_ascii_case("host") => pattern.host(),
-        "hdr" | "req.hdr" | "req.fhdr" if !argument.is_empty() => pattern.header(argument),
+        "req.fhdr" if !argument.is_empty() => pattern.header(argument),
+        "hdr" | "req.hdr" if !argument.is_empty() => pattern.elements(argument),
         "cook" | "req.cook" if !argument.is_empty() => pattern.cookie(argument),
         "urlp" | "url_param" if !argument.is_empty() => pattern.query(argument),
         "src" if how == "str" || how == "ip" => {
-            vec![Test::Any(values.iter().map(|it| ("source", it.clone())).collect())]
+            let sources = values.iter().map(|it| Some(("source", source(it)?)));
+            sources.collect::<Option<Vec<_>>>().map_or_else(unknown, |all| vec![Test::Any(all)])
         }
         "method" => vec![Test::Any(values.iter().map(|it| ("method", it.clone())).collect())],
         "ssl_fc" => vec![Test::Tls],
@@ -191,9 +202,14 @@ fn suffix(name: &str) -> (&str, &str) {
 
 /// `sc_http_req_rate(0) gt 20`, `sc0_conn_cur gt 5`, `src_conn_rate gt 9`.
 fn counter(name: &str, argument: &str, values: &[String]) -> Option<Vec<Test>> {
-    let short = name.strip_prefix("src_").or_else(|| name.strip_prefix("sc_"));
-    let short =
-        short.or_else(|| ["sc0_", "sc1_", "sc2_"].iter().find_map(|it| name.strip_prefix(it)))?;
+    let of_source = name.strip_prefix("src_").map(|it| (it, None, argument));
+    let numbered = || {
+        let (number, name) = name.strip_prefix("sc")?.split_once('_')?;
+        let (first, table) = argument.split_once(',').unwrap_or((argument, ""));
+        let number = if number.is_empty() { first } else { number };
+        Some((name, Some(number.to_string()), table))
+    };
+    let (short, track, table) = of_source.or_else(numbered)?;
     let is_known = ["http_req_rate", "conn_rate", "conn_cur"].contains(&short);
     let [how, number] = values else { return None };
     let number: u64 = number.parse().ok()?;
@@ -202,8 +218,20 @@ fn counter(name: &str, argument: &str, values: &[String]) -> Option<Vec<Test>> {
         "ge" => number.checked_sub(1)?,
         _ => return None,
     };
-    let _ = argument;
-    is_known.then(|| vec![Test::Counter { name: short.to_string(), above }])
+    let (name, table) = (short.to_string(), table.trim().to_string());
+    is_known.then(|| vec![Test::Counter { name, track, table, above }])
+}
+
+/// An address or prefix, with its length in bits.
+fn source(text: &str) -> Option<String> {
+    if let Some((address, mask)) = text.split_once('/')
+        && let Ok(mask) = mask.parse::<std::net::Ipv4Addr>()
+    {
+        let bits = mask.to_bits();
+        return (bits.leading_ones() == bits.count_ones())
+            .then(|| format!("{address}/{}", bits.count_ones()));
+    }
+    crate::conditions::prefix(text).is_some().then(|| text.to_string())
 }
 
 /// The way in which a value is compared.
@@ -223,11 +251,8 @@ impl Pattern<'_> {
         let case = if self.is_any_case { "(?i)" } else { "" };
         if self.how == "reg" {
             let all = self.values.join("|");
-            return Some(if self.values.len() == 1 {
-                format!("{case}{all}")
-            } else {
-                format!("{case}(?:{all})")
-            });
+            let all = if self.values.len() == 1 { all } else { format!("(?:{all})") };
+            return regex::Regex::new(&all).is_ok().then(|| format!("{case}{all}"));
         }
         let all: Vec<_> = self.values.iter().map(|it| regex::escape(it)).collect();
         let all = if all.len() == 1 { all[0].clone() } else { format!("(?:{})", all.join("|")) };
@@ -275,7 +300,7 @@ impl Pattern<'_> {
         let is_plain =
             |it: &String| it.contains('.') && !it.starts_with('.') && !it.contains([':', '*']);
         match self.how {
-            "str" | "dom" if self.values.iter().all(is_plain) => {
+            "str" if self.values.iter().all(is_plain) => {
                 vec![Test::Any(self.values.iter().map(|it| ("host", it.to_lowercase())).collect())]
             }
             "end" if self.values.iter().all(|it| it.starts_with('.') && it.len() > 2) => {
@@ -288,6 +313,21 @@ impl Pattern<'_> {
             }
             _ => self.header("Host"),
         }
+    }
+
+    /// A header of which HAProxy compares each element between commas.
+    fn elements(&self, name: &str) -> Vec<Test> {
+        let single =
+            ["user-agent", "referer", "cookie", "content-type", "upgrade", "authorization"];
+        let is_single = single.contains(&name.to_lowercase().as_str());
+        if is_single || !["str", "beg", "end"].contains(&self.how) || self.values.is_empty() {
+            return self.header(name);
+        }
+        let case = if self.is_any_case { "(?i)" } else { "" };
+        let all: Vec<_> = self.values.iter().map(|it| regex::escape(it)).collect();
+        let begin = if self.how == "end" { "" } else { r"(?:^|,)\s*" };
+        let end = if self.how == "beg" { "" } else { r"\s*(?:,|$)" };
+        vec![Test::All("header", format!("{name}: ~{case}{begin}(?:{}){end}", all.join("|")))]
     }
 
     fn header(&self, name: &str) -> Vec<Test> {
@@ -412,23 +452,14 @@ fn with(options: &Options, test: &Test, is_tls: bool) -> Result<Option<Options>,
         Test::Tls => return Ok(None),
         Test::All(key, value) => options.push(key, value.clone()),
         Test::Any(values) => {
-            let is_path = values.iter().any(|(key, _)| key.starts_with("path"));
-            let paths = ["path", "path-prefix", "path-regex"];
-            let has = |options: &Options| {
-                if is_path {
-                    paths.iter().any(|it| options.has(it))
-                } else {
-                    values.iter().any(|(key, _)| options.has(key))
+            let mut these = Options::default();
+            values.iter().for_each(|(key, value)| these.push(key, value.clone()));
+            match meet(&options, &these) {
+                Meet::Both(both) => options = both,
+                Meet::Never => return Ok(None),
+                Meet::Unknown => {
+                    return Err("two conditions on the path of one request".to_string());
                 }
-            };
-            if has(&options) {
-                return Err(format!(
-                    "two conditions on the {} of one request",
-                    if is_path { "path" } else { values[0].0 }
-                ));
-            }
-            for (key, value) in values {
-                options.push(key, value.clone());
             }
         }
         Test::Sni(names) => {

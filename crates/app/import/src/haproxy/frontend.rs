@@ -2,9 +2,11 @@
 
 use super::action::{self, Action};
 use super::bind::{Bind, binds};
-use super::condition::{Matched, Test, matched, split};
+use super::condition::{Acls, Matched, Test, matched, split};
 use super::proxy::Proxy;
+use super::rules::{Rule, SERVED, routes};
 use super::words::Line;
+use crate::conditions::{Meet, meet};
 use crate::model::{Door, NO_PASSWORDS, Options, Route, name};
 use crate::report::Report;
 
@@ -30,6 +32,22 @@ struct Changes {
     condition: Matched,
     route: Route,
     number: usize,
+}
+
+/// The rules of a front door or of a backend.
+#[derive(Default)]
+struct Rules {
+    /// Changes of all requests.
+    common: Route,
+    changes: Vec<Changes>,
+    /// Rules that answer.
+    answers: Vec<Rule>,
+}
+
+/// The section that a rule is in.
+struct Place<'a> {
+    acls: &'a Acls,
+    is_backend: bool,
 }
 
 pub(super) struct Building<'a> {
@@ -108,63 +126,74 @@ impl Building<'_> {
 
     /// Rules, routes and headers of HTTP.
     fn http(&mut self, default: Option<&str>) {
-        let mut common = Route::default();
-        let mut changes = Vec::new();
+        let mut own = Rules::default();
         if let Some(line) = &self.proxy.monitor {
             let mut route = Route::default();
-            route.options.set("path", line.word(1));
             route.answer.set("body", "alive\n");
-            self.door.routes.push(route);
+            let mut condition = Matched::default();
+            condition.options.push("path", line.word(1));
+            own.answers.push(Rule { number: line.number, condition, route, is_refusal: false });
             self.report.carried(line.number);
         }
         if self.proxy.forwards {
             self.forwarded.push("x-forwarded-for");
         }
-        for line in &self.proxy.request_rules {
-            self.rule(line, true, &mut common, &mut changes);
+        let place = Place { acls: &self.proxy.acls, is_backend: false };
+        let proxy = self.proxy;
+        for line in &proxy.request_rules {
+            self.rule(line, true, &place, &mut own);
         }
-        for line in &self.proxy.response_rules {
-            self.rule(line, false, &mut common, &mut changes);
+        for line in &proxy.response_rules {
+            self.rule(line, false, &place, &mut own);
         }
-        for line in &self.proxy.switches {
-            self.switch(line, &changes);
+        let Rules { common, changes, answers: mut all } = own;
+        for line in &proxy.switches {
+            self.switch(line, &changes, &mut all);
         }
-        for one in &changes {
-            if changes.len() > 1 {
+        if changes.len() > 1 {
+            for one in &changes {
                 self.report.changes(
                     one.number,
                     "a request that meets several such conditions takes one route",
                 );
             }
-            let default = default.map(|pool| self.of_pool(pool)).unwrap_or_default();
-            let route = joined(&one.condition.options, &[&one.route, &default]);
-            self.push(&one.condition, route);
         }
         let last = match default {
-            Some(pool) => self.of_pool(pool),
+            Some(pool) => {
+                let of_pool = self.of_pool(pool);
+                self.target(&Matched::default(), pool, &of_pool, &changes, &mut all);
+                of_pool.common
+            }
             None => {
                 let mut none = Route::default();
                 none.answer.set("status", 503);
                 none
             }
         };
-        let is_redirected = self.door.options.has("redirect");
-        if !is_redirected && (last != Route::default() || common != Route::default()) {
-            self.door.routes.push(last);
-        }
+        self.door.routes = routes(all, &last, self.report);
         for route in &mut self.door.routes {
-            let is_own = !route.redirect.is_empty() || !route.answer.is_empty();
+            let is_own = route.is_terminal();
             add(&mut route.response, &common.response);
             if !is_own {
                 add(&mut route.request, &common.request);
                 route.rewrite.fill(&common.rewrite);
             }
         }
-        if let [only] = &self.door.routes[..]
-            && *only == Route::default()
-        {
-            self.door.routes.clear();
+        if let [only] = &self.door.routes[..] {
+            let to = only.redirect.get("to").and_then(|it| it.as_str());
+            if to == Some(TO_HTTPS) && only.options.is_empty() && !self.is_tls {
+                self.door.options.set("redirect", "https");
+                self.door.routes.clear();
+            }
         }
+        if self.door.routes.last().is_some_and(|it| *it == Route::default()) {
+            self.door.routes.pop();
+        }
+        self.forward();
+    }
+
+    /// `forwarded` of the front door, unless it is the default.
+    fn forward(&mut self) {
         let default_headers = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
         self.forwarded.sort_unstable();
         self.forwarded.dedup();
@@ -177,24 +206,21 @@ impl Building<'_> {
     }
 
     /// A rule with its condition.
-    fn rule(
-        &mut self,
-        line: &Line,
-        is_request: bool,
-        common: &mut Route,
-        changes: &mut Vec<Changes>,
-    ) {
+    fn rule(&mut self, line: &Line, is_request: bool, place: &Place<'_>, out: &mut Rules) {
         let words = if line.word(0) == "redirect" { line.from(0) } else { line.from(1) };
         let (words, condition) = split(words);
-        let conjunctions = self.proxy.acls.condition(condition);
+        let conjunctions = place.acls.condition(condition);
         let number = line.number;
-        let is_refusal = ["deny", "reject"].contains(&words.first().map_or("", String::as_str));
-        if is_request && is_refusal {
+        let action = words.first().map_or("", String::as_str);
+        let is_refusal = ["deny", "reject", "tarpit", "silent-drop", "auth"].contains(&action);
+        if is_request && ["deny", "reject"].contains(&action) && !place.is_backend {
             let status = words.windows(2).find(|it| it[0].ends_with("status"));
             let is_plain = status.is_none_or(|it| it[1] == "403");
             let mut tests = conjunctions.iter().flatten().flat_map(|(_, it)| it);
             let has_counter = tests.any(|it| matches!(it, Test::Counter { .. }));
-            if (is_plain || has_counter) && self.refuses(number, &conjunctions) {
+            // A front door's lists and limits come before its routes.
+            let is_first = out.answers.iter().all(|it| it.is_refusal);
+            if (is_plain && is_first || has_counter) && self.refuses(number, &conjunctions) {
                 self.report.carried(number);
                 return;
             }
@@ -209,26 +235,18 @@ impl Building<'_> {
             Err(_) if matches!(action, Action::Password) => vec![Matched::default()],
             Err(why) => {
                 if !matches!(action, Action::Nothing) {
-                    let served =
-                        if is_refusal { "; requests that HAProxy refuses are served" } else { "" };
+                    let served = if is_refusal { format!("; {SERVED}") } else { String::new() };
                     self.report
                         .lost(number, format!("a route has no such condition: {why}{served}"));
                 }
                 return;
             }
         };
-        self.act(number, action, all, common, changes);
+        self.act(number, action, all, out);
     }
 
     /// Translates the action of a rule. `all`: the requests that meet its condition.
-    fn act(
-        &mut self,
-        number: usize,
-        action: Action,
-        all: Vec<Matched>,
-        common: &mut Route,
-        changes: &mut Vec<Changes>,
-    ) {
+    fn act(&mut self, number: usize, action: Action, all: Vec<Matched>, out: &mut Rules) {
         let is_always = all.iter().any(|it| *it == Matched::default());
         match action {
             Action::Nothing => {}
@@ -247,55 +265,46 @@ impl Building<'_> {
                     self.door.hsts = Some(hsts);
                 }
             }
-            Action::ToHttps if is_always && !self.is_tls => {
-                self.door.options.set("redirect", "https");
-            }
             Action::ToHttps => {
                 // With TLS, `all` has no request that is to be redirected.
                 let all = if self.is_tls { Vec::new() } else { all };
-                for condition in &all {
-                    let mut route = Route::default();
-                    route.redirect.set("to", "https://{host}{path}{query}").set("status", 301);
-                    self.push(condition, route);
-                }
+                let mut route = Route::default();
+                route.redirect.set("to", TO_HTTPS).set("status", 301);
+                out.answers.extend(all.into_iter().map(|condition| Rule {
+                    number,
+                    condition,
+                    route: route.clone(),
+                    is_refusal: false,
+                }));
             }
             Action::Route(route) if !route.is_terminal() && is_always => {
-                add(&mut common.request, &route.request);
-                add(&mut common.response, &route.response);
-                if !common.rewrite.is_empty() && !route.rewrite.is_empty() {
+                add(&mut out.common.request, &route.request);
+                add(&mut out.common.response, &route.response);
+                if !out.common.rewrite.is_empty() && !route.rewrite.is_empty() {
                     self.report.lost(number, "a route has one rewrite");
                 }
-                common.rewrite.fill(&route.rewrite);
+                out.common.rewrite.fill(&route.rewrite);
             }
-            Action::Route(route) => {
-                for condition in all {
-                    if route.is_terminal() {
-                        self.push(&condition, joined(&condition.options, &[&route]));
-                    } else {
-                        changes.push(Changes { condition, route: (*route).clone(), number });
-                    }
-                }
+            Action::Route(route) if route.is_terminal() => {
+                let status = route.answer.get("status").and_then(toml::Value::as_integer);
+                let is_refusal = status.is_some_and(|it| it >= 400);
+                out.answers.extend(all.into_iter().map(|condition| Rule {
+                    number,
+                    condition,
+                    route: (*route).clone(),
+                    is_refusal,
+                }));
             }
+            Action::Route(route) => out.changes.extend(all.into_iter().map(|condition| Changes {
+                condition,
+                route: (*route).clone(),
+                number,
+            })),
         }
     }
 
-    /// Adds a route, after routes for the requests that its condition excepts.
-    fn push(&mut self, condition: &Matched, mut route: Route) {
-        for except in &condition.except {
-            let mut past = Route { options: except.clone(), ..Route::default() };
-            if let Some(pool) = self.door.options.get("pool") {
-                past.options.set("pool", pool.clone());
-            }
-            self.door.routes.push(past);
-        }
-        if route.options.is_empty() {
-            route.options = condition.options.clone();
-        }
-        self.door.routes.push(route);
-    }
-
-    /// `use_backend`, with the changes of requests that meet another condition, too.
-    fn switch(&mut self, line: &Line, changes: &[Changes]) {
+    /// `use_backend`.
+    fn switch(&mut self, line: &Line, changes: &[Changes], out: &mut Vec<Rule>) {
         let (target, condition) = split(line.from(1));
         let pool = target.first().map_or("", String::as_str);
         if pool.contains("%[") {
@@ -312,78 +321,95 @@ impl Building<'_> {
         self.report.carried(line.number);
         let of_pool = self.of_pool(pool);
         for condition in all {
-            let mut route = joined(&condition.options, &[&of_pool]);
+            self.target(&condition, pool, &of_pool, changes, out);
+            let mut route = joined(&[&of_pool.common]);
             route.options.set("pool", name(pool));
-            for one in changes {
-                match both(&condition.options, &one.condition.options) {
-                    Some(options) => {
-                        let mut with = joined(&options, &[&one.route, &of_pool]);
-                        with.options.set("pool", name(pool));
-                        self.push(&Matched { options, except: Vec::new() }, with);
-                    }
-                    None => self.report.changes(
-                        one.number,
-                        format!(
-                            "not for requests that also meet line {}: a request takes one route",
-                            line.number
-                        ),
-                    ),
-                }
-            }
-            self.push(&condition, route);
+            let number = line.number;
+            out.push(Rule { number, condition, route, is_refusal: false });
         }
     }
 
-    /// The changes of a backend: its rules without a condition.
-    fn of_pool(&mut self, pool: &str) -> Route {
-        let Some(backend) = self.all.iter().find(|it| it.has_back && it.name == pool) else {
-            return Route::default();
-        };
-        if backend.has_front {
-            return Route::default();
-        }
-        let mut common = Route::default();
-        for (line, is_request) in backend
-            .request_rules
-            .iter()
-            .map(|it| (it, true))
-            .chain(backend.response_rules.iter().map(|it| (it, false)))
-        {
-            let words = if line.word(0) == "redirect" { line.from(0) } else { line.from(1) };
-            let (words, condition) = split(words);
-            let action = if is_request {
-                action::request(line, words, self.report)
-            } else {
-                action::response(line, words, self.report)
+    /// The rules of requests that a condition leads to a pool: those of its backend, and the
+    /// changes of requests that meet another condition, too.
+    fn target(
+        &mut self,
+        condition: &Matched,
+        pool: &str,
+        of_pool: &Rules,
+        changes: &[Changes],
+        out: &mut Vec<Rule>,
+    ) {
+        let narrowed = |other: &Matched| {
+            let Meet::Both(options) = meet(&condition.options, &other.options) else {
+                return Err(meet(&condition.options, &other.options) == Meet::Never);
             };
-            let is_always = matched(&backend.acls.condition(condition), self.is_tls)
-                .is_ok_and(|it| it == [Matched::default()]);
-            match action {
-                Action::Route(route) if is_always && !route.is_terminal() => {
-                    add(&mut common.request, &route.request);
-                    add(&mut common.response, &route.response);
-                    common.rewrite.fill(&route.rewrite);
-                }
-                Action::Forwarded(header) => self.forwarded.push(header),
-                Action::Nothing => {}
-                Action::Route(_) | Action::Hsts(_) | Action::ToHttps | Action::Password => {
-                    self.report.lost(
-                        line.number,
-                        "routes belong to front doors: put the rule into a route to this pool",
-                    );
+            let except = condition.except.iter().map(|it| meet(it, &other.options));
+            let except = except.chain(other.except.iter().map(|it| meet(it, &condition.options)));
+            let mut all = Vec::new();
+            for it in except {
+                match it {
+                    Meet::Both(options) => all.push(options),
+                    Meet::Never => {}
+                    Meet::Unknown => return Err(false),
                 }
             }
+            Ok(Matched { options, except: all })
+        };
+        for rule in &of_pool.answers {
+            match narrowed(&rule.condition) {
+                Ok(condition) => out.push(Rule { condition, ..rule.clone() }),
+                Err(true) => {}
+                Err(false) => {
+                    let served =
+                        if rule.is_refusal { format!(": {SERVED}") } else { String::new() };
+                    self.report
+                        .lost(rule.number, format!("write it as a route to this pool{served}"));
+                }
+            }
+        }
+        for one in changes.iter().chain(&of_pool.changes) {
+            match narrowed(&one.condition) {
+                Ok(condition) => {
+                    let mut route = joined(&[&one.route, &of_pool.common]);
+                    route.options.set("pool", name(pool));
+                    out.push(Rule { number: one.number, condition, route, is_refusal: false });
+                }
+                Err(true) => {}
+                Err(false) => self.report.changes(
+                    one.number,
+                    "not for requests that another line leads to a pool: a request takes one route",
+                ),
+            }
+        }
+    }
+
+    /// The rules of a backend.
+    fn of_pool(&mut self, pool: &str) -> Rules {
+        let mut out = Rules::default();
+        let found = self.all.iter().find(|it| it.has_back && it.name == pool);
+        let Some(backend) = found.filter(|it| it.name != self.proxy.name || !it.has_front) else {
+            return out;
+        };
+        let place = Place { acls: &backend.acls, is_backend: true };
+        for line in &backend.request_rules {
+            self.rule(line, true, &place, &mut out);
+        }
+        for line in &backend.response_rules {
+            self.rule(line, false, &place, &mut out);
         }
         if backend.forwards && !self.forwarded.contains(&"x-forwarded-for") {
             self.forwarded.push("x-forwarded-for");
         }
-        common
+        out
     }
 }
 
+/// The place of a redirect from http to https.
+const TO_HTTPS: &str = "https://{host}{path}{query}";
+
 /// A route with the changes of several; the first rewrite is kept.
-fn joined(options: &Options, parts: &[&Route]) -> Route {
-    let mut route = Route { options: options.clone(), ..Route::default() };
+fn joined(parts: &[&Route]) -> Route {
+    let mut route = Route::default();
     for part in parts {
         add(&mut route.request, &part.request);
         add(&mut route.response, &part.response);
@@ -400,22 +426,4 @@ fn add(to: &mut Options, from: &Options) {
         let Some(toml::Value::Array(all)) = from.get(key) else { continue };
         all.iter().for_each(|it| to.push(key, it.clone()));
     }
-}
-
-/// The conditions of both; `None` if a request cannot meet both, or they cannot be combined.
-fn both(one: &Options, other: &Options) -> Option<Options> {
-    let single = ["host", "method", "source"];
-    let paths = ["path", "path-prefix", "path-regex"];
-    let has_path = |it: &Options| paths.iter().any(|key| it.has(key));
-    if single.iter().any(|key| one.has(key) && other.has(key)) || has_path(one) && has_path(other) {
-        return None;
-    }
-    let mut options = one.clone();
-    for key in ["header", "query"] {
-        if let (Some(_), Some(toml::Value::Array(all))) = (one.get(key), other.get(key)) {
-            all.iter().for_each(|it| options.push(key, it.clone()));
-        }
-    }
-    options.fill(other);
-    Some(options)
 }

@@ -1,6 +1,7 @@
 //! The settings of a `frontend`, `backend` or `listen`, with those of its `defaults`.
 
 use super::condition::Acls;
+use super::rules::SERVED;
 use super::words::{Line, Section, milliseconds};
 use crate::model::duration;
 use crate::report::Report;
@@ -34,6 +35,10 @@ pub(super) struct Proxy {
     pub(super) default_backend: Option<Line>,
     pub(super) monitor: Option<Line>,
     pub(super) access_log: bool,
+    pub(super) is_disabled: bool,
+    has_statistics: bool,
+    /// The counters that rules keep: number, table and whether under a condition.
+    pub(super) tracks: Vec<(String, Option<String>, bool)>,
 }
 
 /// Keywords that need no counterpart: limits of HAProxy itself, statistics, logs that equipoise has
@@ -45,7 +50,6 @@ const NOTHING: &[&str] = &[
     "log-tag",
     "unique-id-format",
     "unique-id-header",
-    "stats",
     "description",
     "fullconn",
     "id",
@@ -123,7 +127,26 @@ impl Proxy {
         proxy
     }
 
+    /// Keeps a rule of requests or connections. False for other lines.
+    fn keeps(&mut self, line: &Line) -> bool {
+        match line.word(0) {
+            "tcp-request" | "tcp-response" => self.tcp_rules.push(line.clone()),
+            "http-request" | "redirect" => self.request_rules.push(line.clone()),
+            "block" => {
+                let words = ["http-request", "deny"].map(str::to_string).to_vec();
+                let words = [words, line.from(1).to_vec()].concat();
+                self.request_rules.push(Line { number: line.number, words });
+            }
+            _ => return false,
+        }
+        self.track(line);
+        true
+    }
+
     fn line(&mut self, line: &Line, report: &mut Report) {
+        if self.keeps(line) {
+            return;
+        }
         let kept = line.clone();
         let number = line.number;
         match line.word(0) {
@@ -153,8 +176,6 @@ impl Proxy {
             "server" => self.servers.push(kept),
             "server-template" => self.templates.push(kept),
             "stick-table" => self.stick_table = Some(kept),
-            "tcp-request" | "tcp-response" => self.tcp_rules.push(kept),
-            "http-request" | "redirect" | "reqadd" | "block" => self.request_rules.push(kept),
             "http-response" | "http-after-response" => self.response_rules.push(kept),
             "use_backend" => self.switches.push(kept),
             "default_backend" => self.default_backend = Some(kept),
@@ -163,22 +184,68 @@ impl Proxy {
                 self.acls.read(line);
                 report.carried(number);
             }
-            "errorfile" => report.changes(
-                number,
-                format!(
-                    "set error-pages = \"/etc/equipoise/errors\" in [[session]], and put the body of the file, without \
-                     its head, there as {}.html",
-                    line.word(1)
-                ),
-            ),
+            "errorfile" => errorfile(line, report),
             "option" => self.option(line, report),
-            "stick" => report.lost(number, "a pool has sticky = { cookie = ... } or scheduler = \"source-hash\""),
-            "compression" | "filter" => report.lost(number, "equipoise does not compress; the backend does"),
-            "no" | "disabled" => {}
-            "email-alert" => report.lost(number, "equipoise events --follow, and rules on /metrics"),
+            "stick" => report.lost(
+                number,
+                "a pool has sticky = { cookie = ... } or scheduler = \"source-hash\"",
+            ),
+            "compression" | "filter" => {
+                report.lost(number, "equipoise does not compress; the backend does")
+            }
+            "no" => {}
+            "disabled" => {
+                self.is_disabled = true;
+                report.lost(number, "a front door that is stated serves: it is left out");
+            }
+            "stats" => {
+                self.has_statistics |= ["enable", "uri"].contains(&line.word(1));
+                report.changes(
+                    number,
+                    "equipoise status, /metrics and the dashboard show the figures",
+                );
+            }
+            "email-alert" => {
+                report.lost(number, "equipoise events --follow, and rules on /metrics")
+            }
             "use-server" => report.lost(number, "a pool for these backends, and a route to it"),
             word if NOTHING.contains(&word) => {}
             word => report.lost(number, format!("equipoise has no {word}")),
+        }
+    }
+
+    /// `track-sc0 src table NAME if ...`.
+    fn track(&mut self, line: &Line) {
+        let Some(at) = line.words.iter().position(|it| it.starts_with("track-sc")) else { return };
+        let number = line.words[at].trim_start_matches("track-sc").to_string();
+        let table = line.words.windows(2).find(|it| it[0] == "table").map(|it| it[1].clone());
+        let has_condition = line.words.iter().any(|it| it == "if" || it == "unless");
+        self.tracks.push((number, table, has_condition));
+    }
+
+    /// True if it only shows statistics, or only has a table of counters.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_target = !self.switches.is_empty() || self.default_backend.is_some();
+        let has_servers = !self.servers.is_empty() || !self.templates.is_empty();
+        let is_aside = self.has_statistics || (self.stick_table.is_some() && !self.has_front);
+        is_aside && !has_target && !has_servers
+    }
+
+    /// Notes the rules to which no front door came.
+    pub(super) fn unused(&self, report: &mut Report) {
+        let is_harmless = |line: &Line| {
+            ["capture", "set-log-level", "inspect-delay", "set-nice"].contains(&line.word(1))
+        };
+        let all = self.request_rules.iter().chain(&self.response_rules).chain(&self.tcp_rules);
+        for line in all
+            .filter(|it| !is_harmless(it) && report.is_open(it.number))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
+            let refuses = ["deny", "reject", "tarpit", "silent-drop", "auth"];
+            let is_refusal = line.words.iter().any(|it| refuses.contains(&it.as_str()));
+            let served = if is_refusal { format!(": {SERVED}") } else { String::new() };
+            report.lost(line.number, format!("no route of a front door has this rule{served}"));
         }
     }
 
@@ -241,4 +308,13 @@ impl Proxy {
         }
         Some(duration(taken))
     }
+}
+
+fn errorfile(line: &Line, report: &mut Report) {
+    let how = format!(
+        "set error-pages = \"/etc/equipoise/errors\" in [[session]], and put the body of the file, without its head, \
+         there as {}.html",
+        line.word(1)
+    );
+    report.changes(line.number, how);
 }

@@ -2,6 +2,7 @@
 
 use super::condition::{Conjunction, Test, split};
 use super::frontend::Building;
+use super::rules::SERVED;
 use super::words::{Line, milliseconds};
 use crate::model::{Options, name, rate};
 
@@ -22,26 +23,28 @@ impl Building<'_> {
             }
             [_, "reject" | "silent-drop", ..] => {
                 let condition = self.proxy.acls.condition(condition);
-                // After the hello of TLS was awaited, connections without one are refused.
-                let is_final = condition == [Vec::new()];
-                if is_final || self.refuses(number, &condition) {
+                let is_done = match condition == [Vec::new()] {
+                    true => self.refuses_the_rest(),
+                    false => self.refuses(number, &condition),
+                };
+                if is_done {
                     self.report.carried(number);
                 } else {
-                    self.report.lost(number, "a front door has allow, deny and limit: connections that HAProxy refuses are served");
+                    self.report
+                        .lost(number, format!("a front door has allow, deny and limit: {SERVED}"));
                 }
             }
             [_, "accept", ..] => {
                 let condition = self.proxy.acls.condition(condition);
-                let is_hello = |it: &Conjunction| {
-                    it.iter().flat_map(|(_, tests)| tests).all(
-                        |it| matches!(it, Test::Unknown(text) if text.contains("ssl_hello_type")),
-                    )
-                };
-                if condition.iter().all(is_hello) {
-                    self.report.carried(number);
-                } else {
-                    self.report
-                        .lost(number, "allow and deny of a front door: the longest prefix decides");
+                match self.accepted(&condition) {
+                    Some(sources) if self.is_closed() => {
+                        sources.into_iter().for_each(|it| self.door.options.push("allow", it));
+                        self.report.carried(number);
+                    }
+                    _ if condition.iter().all(is_hello) => self.report.carried(number),
+                    _ => self
+                        .report
+                        .lost(number, "allow and deny of a front door: the longest prefix decides"),
                 }
             }
             [_, "expect-proxy", ..] => {
@@ -58,42 +61,108 @@ impl Building<'_> {
         }
     }
 
-    /// Refuses clients by `allow`, `deny`, `trusted` or a limit. False if the condition is another.
+    /// True if connections that no rule accepts are refused.
+    fn is_closed(&self) -> bool {
+        let is_final = |line: &Line| line.word(2) == "reject" && line.words.len() == 3;
+        self.proxy.tcp_rules.iter().any(is_final)
+    }
+
+    /// The sources of a rule that accepts by source alone.
+    fn accepted(&self, condition: &[Conjunction]) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for conjunction in condition {
+            let [(true, tests)] = &conjunction[..] else { return None };
+            for test in tests {
+                all.extend(sources(test)?);
+            }
+        }
+        Some(all)
+    }
+
+    /// A rejection of all other connections: after rules that accept the hello of TLS, or sources.
+    fn refuses_the_rest(&mut self) -> bool {
+        let accepts = self.proxy.tcp_rules.iter().filter(|it| it.word(2) == "accept");
+        let conditions: Vec<_> =
+            accepts.map(|it| self.proxy.acls.condition(split(it.from(1)).1)).collect();
+        let has_hello = conditions.iter().any(|it| it.iter().any(is_hello));
+        let has_sources = conditions.iter().any(|it| self.accepted(it).is_some());
+        if conditions.is_empty() {
+            self.door.options.push("deny", "0.0.0.0/0");
+            self.door.options.push("deny", "::/0");
+            return true;
+        }
+        let is_known =
+            |it: &Vec<Conjunction>| it.iter().all(is_hello) || self.accepted(it).is_some();
+        conditions.iter().all(is_known) && has_hello != has_sources
+    }
+
+    /// Refuses clients by `allow`, `deny`, `trusted` or a limit. False if the condition is another,
+    /// or does not go with those before: a longest prefix decides, and HAProxy's first rule.
     pub(super) fn refuses(&mut self, number: usize, condition: &[Conjunction]) -> bool {
-        let [conjunction] = condition else {
-            return condition.iter().all(|it| self.refuses(number, std::slice::from_ref(it)));
-        };
-        let [(is_met, tests)] = &conjunction[..] else { return false };
-        let sources = |test: &Test| match test {
-            Test::Any(all) if all.iter().all(|(key, _)| *key == "source") => Some(all.clone()),
-            _ => None,
-        };
-        if let [test] = &tests[..]
-            && let Some(all) = sources(test)
-        {
-            let is_proxy = self.door.options.has("accept-proxy");
+        let mut rules: Vec<(&'static str, Vec<String>)> = Vec::new();
+        let is_proxy = self.door.options.has("accept-proxy");
+        for conjunction in condition {
+            let [(is_met, tests)] = &conjunction[..] else { return false };
+            if let [Test::Counter { name, track, table, above }] = &tests[..] {
+                let (name, track, table, above) =
+                    (name.clone(), track.clone(), table.clone(), *above);
+                return *is_met
+                    && condition.len() == 1
+                    && self.limit(number, &name, track, &table, above);
+            }
+            let [test] = &tests[..] else { return false };
+            let Some(all) = sources(test) else { return false };
             let key = match (is_met, is_proxy) {
                 (true, _) => "deny",
                 (false, true) => "trusted",
                 (false, false) => "allow",
             };
-            all.into_iter().for_each(|(_, prefix)| self.door.options.push(key, prefix));
-            return true;
+            rules.push((key, all));
         }
-        let [Test::Counter { name, above }] = &tests[..] else { return false };
-        let (name, above) = (name.clone(), *above);
-        *is_met && self.limit(number, &name, above)
+        let has = |key: &str| self.door.options.has(key);
+        let kinds =
+            ["deny", "allow", "trusted"].map(|key| rules.iter().filter(|it| it.0 == key).count());
+        let is_mixed = kinds[0] > 0 && has("allow")
+            || kinds[1] > 0 && (has("allow") || has("deny"))
+            || kinds[2] > 0 && has("trusted")
+            || kinds[1] + kinds[2] > 1
+            || kinds[0] > 0 && kinds[1] > 0;
+        if is_mixed || rules.is_empty() {
+            return false;
+        }
+        for (key, all) in rules {
+            all.into_iter().for_each(|prefix| self.door.options.push(key, prefix));
+        }
+        true
     }
 
-    fn limit(&mut self, number: usize, counter: &str, above: u64) -> bool {
+    /// A limit for a counter. `track`, `table`: as in [`Test::Counter`].
+    fn limit(
+        &mut self,
+        number: usize,
+        counter: &str,
+        track: Option<String>,
+        table: &str,
+        above: u64,
+    ) -> bool {
+        let own = self.proxy.tracks.iter().find(|it| Some(&it.0) == track.as_ref());
+        let mut name = Some(table.to_string()).filter(|it| !it.is_empty());
+        if track.is_some() {
+            // A counter that is kept for some requests alone is no limit of the front door.
+            let Some((_, table, false)) = own else { return false };
+            name = name.or(table.clone());
+        }
         let mut limit = Options::default();
         if counter == "conn_cur" {
             limit.set("connections", i64::try_from(above.max(1)).unwrap_or(i64::MAX));
             self.door.limits.push(limit);
             return true;
         }
-        let tables = std::iter::once(self.proxy).chain(self.all);
-        let stored = tables.filter_map(|it| it.stick_table.as_ref()).find_map(|table| {
+        let keeper = match &name {
+            Some(name) => self.all.iter().find(|it| it.name == *name),
+            None => Some(self.proxy),
+        };
+        let stored = keeper.and_then(|it| it.stick_table.as_ref()).and_then(|table| {
             let text = table.words.join(" ");
             let at = text.find(&format!("{counter}("))?;
             let time = text[at..].split(['(', ')']).nth(1)?;
@@ -141,4 +210,17 @@ impl Building<'_> {
         }
         self.door.sni.push(sni);
     }
+}
+
+/// True if a rule waits for the hello of TLS.
+fn is_hello(conjunction: &Conjunction) -> bool {
+    let mut tests = conjunction.iter().flat_map(|(_, tests)| tests);
+    !conjunction.is_empty()
+        && tests.all(|it| matches!(it, Test::Unknown(text) if text.contains("ssl_hello_type")))
+}
+
+/// The prefixes of a test of the client's address.
+fn sources(test: &Test) -> Option<Vec<String>> {
+    let Test::Any(all) = test else { return None };
+    all.iter().all(|(key, _)| *key == "source").then(|| all.iter().map(|it| it.1.clone()).collect())
 }

@@ -27,6 +27,8 @@ impl Line {
 pub(super) struct Section {
     pub(super) kind: String,
     pub(super) name: String,
+    /// The `defaults` that it names.
+    pub(super) from: Option<String>,
     pub(super) lines: Vec<Line>,
 }
 
@@ -62,7 +64,8 @@ pub(super) fn sections(text: &str, report: &mut Report) -> Result<Vec<Section>, 
         report.open(number, line);
         if SECTIONS.contains(&first.as_str()) {
             let name = words.get(1).cloned().unwrap_or_default();
-            all.push(Section { kind: first, name, lines: Vec::new() });
+            let named = words.windows(2).find(|it| it[0] == "from").map(|it| it[1].clone());
+            all.push(Section { kind: first, name, from: named, lines: Vec::new() });
             continue;
         }
         let Some(section) = all.last_mut() else {

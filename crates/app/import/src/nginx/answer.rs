@@ -1,7 +1,7 @@
 //! `return`, `rewrite` and `if`: answers, redirects and rewritten paths.
 
 use super::innermost;
-use super::location::Building;
+use super::location::{Building, SERVED};
 use super::syntax::Directive;
 use crate::model::{Options, Route};
 
@@ -71,6 +71,12 @@ impl Building<'_> {
         let full = format!("{begin}{pattern}{end}");
         let is_redirect = ["redirect", "permanent"].contains(&one.arg(2)) || to.starts_with("http");
         let status = if one.arg(2) == "permanent" { 301 } else { 302 };
+        if one.arg(2) == "last" || one.args.len() == 2 && !is_redirect {
+            self.report.changes(
+                one.number,
+                "the rewritten path takes no further location, also none that refuses it",
+            );
+        }
         if is_redirect {
             if to.contains("${") {
                 let (origin, path) = match to
@@ -104,7 +110,8 @@ impl Building<'_> {
     /// `if` with an answer: a route of its own.
     pub(super) fn condition(&mut self, one: &Directive, conditions: &Options) {
         let text = one.args.join(" ");
-        let text = text.trim_start_matches('(').trim_end_matches(')').trim();
+        let text = text.strip_prefix('(').unwrap_or(&text);
+        let text = text.strip_suffix(')').unwrap_or(text).trim();
         let words: Vec<&str> = text.splitn(3, ' ').collect();
         let returns = one.block.iter().find(|it| it.name == "return");
         let mut conditions = conditions.clone();
@@ -151,10 +158,10 @@ impl Building<'_> {
             _ => false,
         };
         let (true, Some(returns)) = (is_known, returns) else {
-            self.report.lost(
-                one.number,
-                "a route has conditions on host, path, method, headers, query and source",
-            );
+            let refuses = returns.is_some_and(|it| it.arg(0).starts_with(['4', '5']));
+            let served = if refuses { format!(": {SERVED}") } else { String::new() };
+            let nearest = "a route has conditions on host, path, method, headers, query and source";
+            self.report.lost(one.number, format!("{nearest}{served}"));
             return;
         };
         let mut route = Route { options: conditions, ..Route::default() };

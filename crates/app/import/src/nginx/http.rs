@@ -3,6 +3,7 @@
 use super::location;
 use super::syntax::{Directive, milliseconds, size};
 use super::{innermost, listen_options, sockets, upstream};
+use crate::conditions::{Meet, meet};
 use crate::model::{Config, Door, Options, Route, duration, name};
 use crate::report::Report;
 
@@ -34,7 +35,7 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
         let (first, others) = (servers[0], &servers[1..]);
         // The default server is for all other names, and so comes last.
         for server in others.iter().chain([&first]) {
-            let is_default = server.number == first.number;
+            let is_default = std::ptr::eq(*server, first);
             let hosts = hosts(server, is_default, report);
             let mut building = location::Building {
                 block,
@@ -48,14 +49,6 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
         }
         for server in &servers {
             certificates(&mut door, &[&server.block, block], report);
-        }
-        if servers.len() == 1 {
-            access(&mut door, &scopes, report);
-        } else if servers
-            .iter()
-            .any(|it| it.block.iter().any(|it| it.name == "allow" || it.name == "deny"))
-        {
-            report.lost(first.number, "allow and deny are for a front door; a route has `source`");
         }
         headers(&mut door, &forwarded);
         pool_of(&mut door, config);
@@ -92,8 +85,8 @@ fn shared(door: &mut Door, scopes: &[&[Directive]]) {
     }
 }
 
-/// `allow` and `deny` of a front door.
-pub(super) fn access(door: &mut Door, scopes: &[&[Directive]], report: &mut Report) {
+/// `allow` and `deny` of a front door of TCP or UDP: the first that fits decides.
+pub(super) fn access(door: &mut Door, scopes: &[&[Directive]]) {
     let rules: Vec<_> = scopes
         .iter()
         .map(|scope| {
@@ -101,23 +94,40 @@ pub(super) fn access(door: &mut Door, scopes: &[&[Directive]], report: &mut Repo
         })
         .find(|it| !it.is_empty())
         .unwrap_or_default();
+    let mut refused: Vec<Options> = Vec::new();
+    let mut is_closed = false;
     for rule in &rules {
+        let mut source = Options::default();
+        source.push("source", rule.arg(0));
         match (rule.name.as_str(), rule.arg(0)) {
-            ("allow", "all") => {}
-            ("deny", "all") if rules.iter().any(|it| it.name == "allow") => {}
-            ("deny", "all") => {
-                door.options.push("deny", "0.0.0.0/0");
-                door.options.push("deny", "::/0");
+            (name, "all") => {
+                is_closed = name == "deny";
+                break;
             }
             (_, "unix:") => {}
-            ("allow", prefix) if rules.iter().any(|it| it.name == "deny" && it.arg(0) == "all") => {
-                door.options.push("allow", prefix);
+            ("allow", prefix) => {
+                let is_refused =
+                    refused.iter().any(|it| meet(it, &source) == Meet::Both(source.clone()));
+                if !is_refused {
+                    door.options.push("allow", prefix);
+                }
             }
-            ("allow", _) => {
-                report.changes(rule.number, "the longest prefix decides, not the first")
+            (_, prefix) => {
+                door.options.push("deny", prefix);
+                refused.push(source);
             }
-            (_, prefix) => door.options.push("deny", prefix),
         }
+    }
+    match (is_closed, door.options.has("allow")) {
+        (true, false) => {
+            door.options.push("deny", "0.0.0.0/0");
+            door.options.push("deny", "::/0");
+        }
+        (false, true) => {
+            door.options.push("allow", "0.0.0.0/0");
+            door.options.push("allow", "::/0");
+        }
+        _ => {}
     }
 }
 
@@ -158,7 +168,19 @@ pub(super) fn certificates(door: &mut Door, scopes: &[&[Directive]], report: &mu
             clients.set("required", false);
         }
         if verify.arg(0) != "off" {
-            door.clients = Some(clients);
+            // Of several servers the strictest counts: the front door has one setting.
+            match &door.clients {
+                Some(before) if *before != clients => {
+                    report.changes(
+                        verify.number,
+                        "the strictest server's is for all names of the front door",
+                    );
+                    if before.has("required") {
+                        door.clients = Some(clients);
+                    }
+                }
+                _ => door.clients = Some(clients),
+            }
         }
     }
 }

@@ -191,6 +191,11 @@ const TRANSLATED: &[&str] = &[
     "resolver",
     "proxy_ssl",
     "auth_basic",
+    "auth_request",
+    "auth_jwt",
+    "secure_link",
+    "access_by_lua_block",
+    "limit_except",
     "auth_basic_user_file",
 ];
 
@@ -249,10 +254,7 @@ const LOST: &[(&[&str], &str)] = &[
         ],
         "equipoise has no cache: keep one in front of it",
     ),
-    (
-        &["auth_request", "auth_request_set", "auth_jwt", "satisfy"],
-        "the application authenticates its clients",
-    ),
+    (&["auth_request_set", "satisfy"], "the application authenticates its clients"),
     (
         &["ssl_stapling", "ssl_stapling_verify", "ssl_stapling_file"],
         "the authority's revocation lists; short certificates by [session.tls] auto",
@@ -265,7 +267,6 @@ const LOST: &[(&[&str], &str)] = &[
             "js_import",
             "js_set",
             "lua_package_path",
-            "access_by_lua_block",
             "content_by_lua_block",
             "perl_modules",
             "set_by_lua_block",
@@ -300,7 +301,8 @@ pub(super) fn note(all: &[Directive], report: &mut Report) {
                 _ => report.lost(number, format!("equipoise has no {name}")),
             }
         }
-        let is_opaque = ["types", "map", "split_clients", "geo", "log_format"].contains(&name);
+        let opaque = ["types", "map", "split_clients", "geo", "log_format", "access_by_lua_block"];
+        let is_opaque = opaque.contains(&name);
         if !is_opaque {
             note(&directive.block, report);
         }

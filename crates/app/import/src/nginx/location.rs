@@ -32,8 +32,13 @@ impl Building<'_> {
                     is_answered = true;
                 }
                 "rewrite" => self.rewrite(one, hosts),
-                "auth_basic" if one.arg(0) != "off" => self.password(one),
                 _ => {}
+            }
+        }
+        let scopes: [&[Directive]; 2] = [&server.block, self.block];
+        for name in PASSWORDS {
+            if let Some(one) = innermost(&scopes, name).first().filter(|it| it.arg(0) != "off") {
+                self.password(one);
             }
         }
         if is_answered {
@@ -92,14 +97,18 @@ impl Building<'_> {
             self.report.lost(location.number, "routes are not named");
             return;
         }
-        if inner.iter().any(|it| it.name == "internal") {
-            return;
-        }
         let mut conditions = hosts.clone();
         let path = path(location, &mut conditions);
+        if inner.iter().any(|it| it.name == "internal") {
+            let mut none = Route { options: conditions, ..Route::default() };
+            none.answer.set("status", 404);
+            self.door.routes.push(none);
+            return;
+        }
         for nested in ordered(inner) {
-            self.report
-                .lost(nested.number, "a route is not inside another: write it before this one");
+            let how = "it does not inherit the options of the outer location";
+            self.report.changes(nested.number, how);
+            self.location(nested, hosts);
         }
         for one in inner.iter().filter(|it| it.name == "if") {
             self.condition(one, &conditions);
@@ -109,7 +118,7 @@ impl Building<'_> {
             match one.name.as_str() {
                 "return" => self.returns(one, inner, &mut route),
                 "rewrite" => self.rewrite_in(one, &mut route),
-                "auth_basic" if one.arg(0) != "off" => {
+                name if PASSWORDS.contains(&name) && one.arg(0) != "off" => {
                     self.report.lost(one.number, "equipoise asks for no passwords: the route answers 403 until the application asks for them");
                     route.answer.set("status", 403);
                 }
@@ -121,15 +130,20 @@ impl Building<'_> {
             match inner.iter().find(|it| it.name == "proxy_pass" || it.name == "grpc_pass") {
                 Some(pass) => self.pass(pass, &scopes, &mut route, Some(&path)),
                 None => {
-                    if !inner.iter().any(|it| {
-                        it.name == "root" || it.name == "alias" || it.name.ends_with("_pass")
-                    }) {
+                    let is_closed = rules(&scopes)
+                        .first()
+                        .is_some_and(|it| *it == ("deny".to_string(), "all".to_string()));
+                    if !is_closed
+                        && !inner.iter().any(|it| {
+                            it.name == "root" || it.name == "alias" || it.name.ends_with("_pass")
+                        })
+                    {
                         self.report.lost(
                             location.number,
                             "equipoise serves no files: keep a web server for them, as a backend",
                         );
                     }
-                    route.answer.set("status", 404);
+                    route.answer.set("status", if is_closed { 403 } else { 404 });
                 }
             }
         }
@@ -137,33 +151,57 @@ impl Building<'_> {
         self.allow(inner, route);
     }
 
-    /// Adds the route, after one for each address that alone is allowed.
-    fn allow(&mut self, inner: &[Directive], route: Route) {
-        let rules: Vec<_> =
-            inner.iter().filter(|it| it.name == "allow" || it.name == "deny").collect();
-        let denies_all = rules.iter().any(|it| it.name == "deny" && it.arg(0) == "all");
+    /// Adds the route as `allow`, `deny` and `limit_except` permit: the first that fits decides.
+    fn allow(&mut self, inner: &[Directive], mut route: Route) {
         let mut refused = Route { options: route.options.clone(), ..Route::default() };
-        refused.answer.set("status", 403);
-        let sources = |name: &str| {
-            rules.iter().filter(|it| it.name == name && it.arg(0) != "all").collect::<Vec<_>>()
-        };
         refused.options.remove("pool");
-        if denies_all {
-            let mut allowed = route;
-            for rule in sources("allow") {
-                allowed.options.push("source", rule.arg(0));
+        refused.answer.set("status", 403);
+        if let Some(limit) = inner.iter().find(|it| it.name == "limit_except") {
+            let denies = limit.block.iter().any(|it| it.name == "deny" && it.arg(0) == "all");
+            if !denies || limit.block.len() > 1 || route.options.has("method") {
+                self.report.lost(limit.number, format!("methods of a route: {SERVED}"));
+            } else {
+                limit.args.iter().for_each(|it| route.options.push("method", it.clone()));
+                if limit.has("GET") && !limit.has("HEAD") {
+                    route.options.push("method", "HEAD");
+                }
+                self.report.carried(limit.number);
+                self.within(inner, route);
+                self.door.routes.push(refused);
+                return;
             }
-            if !sources("allow").is_empty() {
-                self.door.routes.push(allowed);
+        }
+        self.within(inner, route);
+    }
+
+    /// `allow` and `deny` of the innermost block that has some.
+    fn within(&mut self, inner: &[Directive], route: Route) {
+        let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
+        let mut refused = Route { options: route.options.clone(), ..Route::default() };
+        refused.options.remove("pool");
+        refused.answer.set("status", 403);
+        for (name, prefix) in rules(&scopes) {
+            let mut one = if name == "allow" { route.clone() } else { refused.clone() };
+            match prefix.as_str() {
+                "all" => {
+                    self.door.routes.push(one);
+                    return;
+                }
+                "unix:" => continue,
+                prefix => one.options.push("source", prefix),
             }
-            self.door.routes.push(refused);
-            return;
-        }
-        for rule in sources("deny") {
-            refused.options.push("source", rule.arg(0));
-        }
-        if !sources("deny").is_empty() {
-            self.door.routes.push(refused);
+            // Neighbours of one kind are one route, with its limits.
+            let mut like = one.clone();
+            like.options.remove("source");
+            if let Some(last) = self.door.routes.last_mut() {
+                let mut other = last.clone();
+                other.options.remove("source");
+                if other == like && last.options.has("source") {
+                    last.options.push("source", prefix);
+                    continue;
+                }
+            }
+            self.door.routes.push(one);
         }
         self.door.routes.push(route);
     }
@@ -283,6 +321,22 @@ impl Building<'_> {
         self.door.keep_to_this_machine();
         self.report.lost(one.number, NO_PASSWORDS);
     }
+}
+
+/// Directives that ask for a password, or for a decision of another program.
+const PASSWORDS: [&str; 5] =
+    ["auth_basic", "auth_request", "auth_jwt", "secure_link", "access_by_lua_block"];
+
+/// The text of a refusal that is lost.
+pub(super) const SERVED: &str = "requests that nginx refuses are served";
+
+/// `allow` and `deny` of the innermost block that has some: name and prefix.
+fn rules(scopes: &[&[Directive]]) -> Vec<(String, String)> {
+    let of = |scope: &&[Directive]| {
+        let all = scope.iter().filter(|it| it.name == "allow" || it.name == "deny");
+        all.map(|it| (it.name.clone(), it.arg(0).to_string())).collect::<Vec<_>>()
+    };
+    scopes.iter().map(of).find(|it| !it.is_empty()).unwrap_or_default()
 }
 
 /// Locations in the order in which nginx tries them: exact ones, `^~`, regular expressions, and

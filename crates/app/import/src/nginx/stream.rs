@@ -108,7 +108,7 @@ fn options(door: &mut Door, scopes: &[&[Directive]], config: &mut Config, report
             pool.options.set("send-proxy", "v1");
         }
     }
-    super::http::access(door, scopes, report);
+    super::http::access(door, scopes);
     super::http::certificates(door, scopes, report);
     if innermost(scopes, "proxy_ssl").iter().any(|it| it.arg(0) == "on") {
         for pool in config.pools.iter_mut().filter(|it| pools.contains(&it.name)) {
