@@ -34,7 +34,8 @@ impl Fault {
 }
 
 /// The time of the next attempt after this number of failures in a row. `random`, from 0 to 1,
-/// spreads the attempts of many processes. `not_before` is the directory's `Retry-After`.
+/// spreads the attempts of many processes. `not_before` is the directory's `Retry-After`, of which
+/// at most a day counts, so that a false one does not let a certificate expire.
 pub(crate) fn next_try(
     now: SystemTime,
     fault: Fault,
@@ -43,7 +44,7 @@ pub(crate) fn next_try(
     random: f64,
 ) -> SystemTime {
     let wait = fault.backoff().after(failures).mul_f64(1.0 + random / 4.0);
-    (now + wait).max(not_before.unwrap_or(now))
+    (now + wait).max(not_before.unwrap_or(now).min(now + 24 * HOUR))
 }
 
 /// The time to renew a certificate: after two thirds of its lifetime, or up to a twentieth of the

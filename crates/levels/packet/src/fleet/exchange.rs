@@ -5,7 +5,7 @@
 //! message of memory, and delays no other thread.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -144,6 +144,14 @@ enum Ended {
     Stopped,
 }
 
+/// Whether no connection came within the socket's time.
+fn is_over(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
 impl Shared {
     fn stops(&self) -> bool {
         self.stops.load(Relaxed)
@@ -254,14 +262,20 @@ impl Shared {
                 continue;
             };
             // Without a connection, this fails when the socket's time is over.
-            if let Ok((stream, _)) = open.accept() {
-                self.admit(stream, tables);
+            match open.accept() {
+                Ok((stream, from)) => self.admit(stream, from.ip().to_canonical(), tables),
+                Err(error) if is_over(&error) => {}
+                // Such as too many open files.
+                Err(_) => self.wait(None, STOP_POLL),
             }
         }
     }
 
-    fn admit(self: &Arc<Self>, stream: TcpStream, tables: &impl Tables) {
-        if self.strangers.fetch_add(1, Relaxed) >= STRANGERS_MAX {
+    /// Answers a connection. Strangers leave places for connections from addresses of peers.
+    fn admit(self: &Arc<Self>, stream: TcpStream, from: IpAddr, tables: &impl Tables) {
+        let is_peer = self.config.peers.iter().any(|it| it.ip() == from);
+        let most = if is_peer { 2 * STRANGERS_MAX } else { STRANGERS_MAX };
+        if self.strangers.fetch_add(1, Relaxed) >= most {
             self.strangers.fetch_sub(1, Relaxed);
             lock(&self.state).refused += 1;
             return;

@@ -89,7 +89,7 @@ impl Control {
     /// Records that an operator or application pinned a flow here, or unpinned it.
     pub(in crate::control) fn share_pin(&mut self, key: Key, backend: Option<BackendId>) {
         if let Some(fleet) = &mut self.fleet {
-            let version = fleet.pins.clock + 1;
+            let version = fleet.pins.clock.saturating_add(1);
             fleet.pins.set(key, backend, version);
         }
     }
@@ -100,6 +100,10 @@ impl Control {
         let (vip, flow) = (pin.vip.normal(), pin.flow);
         let room = self.pins.room() + 2 * REMOVED_MAX;
         let Some(fleet) = &mut self.fleet else { return true };
+        // No fleet makes so many changes: such a version would stop all later ones.
+        if pin.version > fleet.pins.clock.saturating_add(1 << 32) {
+            return true;
+        }
         let mine = fleet.pins.by_flow.get(&(vip, flow));
         if mine.is_some_and(|mine| (mine.version, mine.backend) >= (pin.version, pin.backend)) {
             return true;

@@ -183,11 +183,14 @@ fn prevails(
     now: u32,
 ) -> bool {
     let has_evidence = |flow: &Flow| flow.evidence != Evidence::None;
-    let is_fresher = |one: &Flow, other: &Flow| one.idle(now) + 1 < other.idle(now);
+    // The sender has rounded up the idleness of what it knows from another balancer.
+    let their_idle = theirs.idle(now);
+    let my_idle = mine.idle(now) + u32::from(my_remote);
+    let is_fresher = |one: u32, other: u32| one + 1 < other;
     let order = has_evidence(theirs)
         .cmp(&has_evidence(mine))
         .then(theirs.is_active().cmp(&mine.is_active()))
-        .then(is_fresher(theirs, mine).cmp(&is_fresher(mine, theirs)))
+        .then(is_fresher(their_idle, my_idle).cmp(&is_fresher(my_idle, their_idle)))
         .then(theirs.evidence.cmp(&mine.evidence))
         .then(my_remote.cmp(&their_remote))
         .then(my_backend.cmp(&their_backend));
@@ -225,8 +228,23 @@ mod tests {
             let one = flow(1, state, evidence, idle);
             for &(state, evidence, idle, other_remote) in &flows {
                 let other = flow(2, state, evidence, idle);
-                let (a, b) = ((&one, backend(1), remote), (&other, backend(2), other_remote));
-                assert_ne!(prevails(a, b, NOW), prevails(b, a, NOW), "{one:?} {other:?}");
+                // The sender rounds up what it knows from another balancer.
+                let sent = |flow: &Flow, remote: bool| Flow {
+                    seen: flow.seen - u32::from(remote),
+                    ..flow.clone()
+                };
+                let (one_sent, other_sent) = (sent(&one, remote), sent(&other, other_remote));
+                let there = prevails(
+                    (&one_sent, backend(1), remote),
+                    (&other, backend(2), other_remote),
+                    NOW,
+                );
+                let here = prevails(
+                    (&other_sent, backend(2), other_remote),
+                    (&one, backend(1), remote),
+                    NOW,
+                );
+                assert_ne!(there, here, "{one:?} {remote}, {other:?} {other_remote}");
             }
         }
     }
