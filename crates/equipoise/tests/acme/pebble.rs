@@ -103,6 +103,8 @@ impl Pebble {
         self.process = Some(process);
         let root = Command::new("curl")
             .args(["--silent", "--show-error", "--cacert", text(&self.folder.path("ca.pem"))])
+            // This listener may open after the directory's.
+            .args(["--retry", "60", "--retry-connrefused", "--retry-delay", "1"])
             .arg(format!("https://{}/roots/0", self.management.address()))
             .output()
             .expect("curl runs; `make test-setup` installs it");

@@ -2,8 +2,8 @@
 //!
 //! A page in the operator's browser can send requests to loopback with its own `Origin`, or, after
 //! rebinding its DNS name to 127.0.0.1, with its own `Host`. Both are refused. Also over the unix
-//! socket: a page can reach it through a tunnel (`ssh -L 9909:/run/equipoise/api.sock`). The dashboard is a page of this API, so its
-//! `Origin` is the address to which it sends the change.
+//! socket: a page can reach it through a tunnel (`ssh -L 9909:/run/equipoise/api.sock`). The
+//! dashboard is a page of this API, so its `Origin` is the address to which it sends the change.
 
 use std::net::IpAddr;
 use std::sync::Arc;

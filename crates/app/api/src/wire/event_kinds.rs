@@ -18,6 +18,7 @@ pub const KINDS: &[&str] = &[
     "certificate.exchanged",
     "certificate.issued",
     "certificate.not-issued",
+    "certificate.not-stapled",
     "certificate.unusable",
     "change.done",
     "change.failed",
@@ -54,6 +55,7 @@ pub const KINDS: &[&str] = &[
     "packet.flows",
     "packet.interface",
     "packet.offload",
+    "packet.peer",
     "packet.route",
     "packet.tunnel-failed",
     "packet.tunnel-works",
@@ -106,8 +108,7 @@ fn families() -> Vec<&'static str> {
 pub(crate) fn check(kinds: &str) -> Result<(), String> {
     let families = families();
     let is_known = |kind: &str| KINDS.contains(&kind) || families.contains(&kind);
-    let mut asked = kinds.split(',').map(str::trim).filter(|kind| !kind.is_empty());
-    let Some(unknown) = asked.find(|kind| !is_known(kind)) else { return Ok(()) };
+    let Some(unknown) = kinds.split(',').find(|kind| !is_known(kind)) else { return Ok(()) };
     let family = unknown.split('.').next().unwrap_or_default();
     let siblings = KINDS.iter().filter(|kind| kind.split('.').next() == Some(family));
     let siblings: Vec<_> = siblings.copied().collect();

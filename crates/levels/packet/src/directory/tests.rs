@@ -81,13 +81,17 @@ fn what_is_written_is_read_back() {
     let (limits, words) = written(&records);
     let published = read(&limits, &words).unwrap();
     assert_eq!(published.services.len(), records.len());
-    let mut first = 0;
+    let (mut first, mut changes_first) = (0, 0);
     for (record, found) in records.iter().zip(&published.services) {
         assert_eq!(found.vip, record.vip);
         assert_eq!(found.backends, record.backends);
         let slots = record.backends.len() as u32;
-        assert_eq!(found.service, Service { backends_first: first, slots, ..record.service });
+        let changes = record.access.changes().len() as u32;
+        let expected =
+            Service { backends_first: first, slots, changes_first, changes, ..record.service };
+        assert_eq!(found.service, expected);
         first += slots;
+        changes_first += changes;
         assert_eq!((&found.ring, &found.next), (&Ring::of(vec![0, 1, 0]), &Ring::default()));
     }
 }

@@ -255,7 +255,8 @@ fn strangers_insert_nothing() {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 100], b"EQPFLT01"] {
         let mut stream = TcpStream::connect(listen).unwrap();
         stream.write_all(bytes).unwrap();
-        stream.write_all(&[7; 64]).unwrap();
+        // It may have refused these bytes already.
+        let _ = stream.write_all(&[7; 64]);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.len() <= 40, "a stranger gets a random number alone");
