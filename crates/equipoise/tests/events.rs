@@ -160,6 +160,8 @@ fn changes_are_streamed_as_they_happen_with_their_reasons() {
         "{refused}"
     );
 
+    let healthy = "?type=backend.healthy&subject=web/c";
+    assert!(eventually(|| instance.events(healthy)["events"][0].is_object()), "its first check");
     // Every event was streamed once and in order.
     let kept = instance.events("");
     let numbers: Vec<u64> = ids(&kept).iter().map(|(_, number)| *number).collect();

@@ -45,6 +45,9 @@ fn every_option_changes_the_configuration() {
             _ => {}
         }
         let mut text = every_table_with(table, option, &sample(table, option));
+        if option.name == "key-prefix" {
+            text = text.replace("[[packet]]\n", "[[packet]]\nkey = \"source-prefix\"\n");
+        }
         if option.name == "audit-log-max" {
             text = text.replace("[api]\n", "[api]\naudit-log = \"/x\"\n");
         }

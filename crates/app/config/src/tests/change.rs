@@ -97,8 +97,7 @@ pub(super) fn sample(table: &Table, option: &Opt) -> String {
     match (option.name, &option.kind) {
         ("certificate", _) if table.title != "[cluster.store]" => quoted("/other.crt"),
         ("authority", _) if table.title == "[dispatch.tls]" => quoted("/authorities.crt"),
-        ("chain", _) => quoted("/other.crt"),
-        ("ocsp", _) => quoted("/site.ocsp"),
+        ("chain" | "ocsp", _) => quoted("/other.crt"),
         ("ca", _) if !table.title.contains("webhook") => quoted("/authorities.crt"),
         // A zone that is known without tzdata and differs from UTC.
         ("zone", _) if table.title == "[[pool.elastic.schedule]]" => quoted("Etc/Unknown"),

@@ -231,7 +231,7 @@ mod tests {
                 // The sender rounds up what it knows from another balancer.
                 let sent = |flow: &Flow, remote: bool| Flow {
                     seen: flow.seen - u32::from(remote),
-                    ..flow.clone()
+                    ..*flow
                 };
                 let (one_sent, other_sent) = (sent(&one, remote), sent(&other, other_remote));
                 let there = prevails(
