@@ -48,7 +48,7 @@ const PACKET: Status["packet"] = {
     packets_total: 90_000, bytes_total: 0, decisions: {}, drops: { too_big: 4 }, notes: {},
     backends: [{
       name: "b1", address: "10.0.0.1", state: "up", listed: true, reachable: false, flows: 1200, flows_closing: 1, packets_total: 9,
-      bytes_total: 0,
+      bytes_total: 0, drops_total: 0,
     }],
   }],
 };
