@@ -1,4 +1,4 @@
-//! Front doors whose backends lead back to them: a request would come back until a limit ends it.
+//! Front doors with backends that lead back to them: a request would return until a limit ends it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

@@ -293,6 +293,14 @@ pub(crate) fn name(text: &str) -> String {
     if name.is_empty() { "unnamed".to_string() } else { name.to_string() }
 }
 
+/// True if an address has a port; that of IPv6 is in brackets then.
+pub(crate) fn has_port(address: &str) -> bool {
+    let parts = address.rsplit_once(':');
+    parts.is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    })
+}
+
 /// A duration in milliseconds as a configuration has it: the largest unit that divides it.
 pub(crate) fn duration(milliseconds: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];

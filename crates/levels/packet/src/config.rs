@@ -48,7 +48,7 @@ pub struct VipConfig {
     pub scheduler: FlowScheduler,
     /// Fields that identify a flow.
     pub key: FlowKey,
-    /// Sources whose packets are accepted.
+    /// Sources of accepted packets.
     pub access: Access,
     /// Its own times until idle flows are forgotten.
     pub timeouts: OwnTimeouts,

@@ -18,6 +18,7 @@ use crate::abi::{AccessChange, Backend, Directory, Forward, Range, Service, vip_
 use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
 use crate::access::Access;
 use crate::limits::Limits;
+use crate::packet;
 use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
 
 /// A service of the directory. Writing it fills in its positions.
@@ -36,14 +37,7 @@ pub(crate) struct NoSeed;
 
 /// Returns an address as in packets (IPv4 in the first bytes), and its family.
 pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
-    match address {
-        IpAddr::V6(address) => (address.octets(), 6),
-        IpAddr::V4(address) => {
-            let mut bytes = [0; 16];
-            bytes[..4].copy_from_slice(&address.octets());
-            (bytes, 4)
-        }
-    }
+    (packet::address_bytes(address), if address.is_ipv4() { 4 } else { 6 })
 }
 
 /// Number of seeds to try for a table size.

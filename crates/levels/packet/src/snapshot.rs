@@ -35,7 +35,7 @@ pub struct VipSpec {
     pub key: FlowKey,
     /// How a new flow's backend is picked.
     pub scheduler: FlowScheduler,
-    /// Sources whose packets are accepted.
+    /// Sources of accepted packets.
     pub access: Access,
     /// Its own times until idle flows are forgotten.
     pub timeouts: OwnTimeouts,

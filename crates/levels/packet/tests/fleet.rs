@@ -11,6 +11,9 @@
 #[allow(dead_code, reason = "shared with the tests of the control side")]
 mod world;
 
+#[path = "common/random.rs"]
+mod random;
+
 #[path = "fleet/model.rs"]
 mod model;
 

@@ -12,6 +12,9 @@
 #[allow(dead_code, reason = "shared with the tests of the control side")]
 mod world;
 
+#[path = "common/random.rs"]
+mod random;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -20,6 +23,7 @@ use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin,
 use equipoise_packet::abi::How;
 use equipoise_packet::{BackendSpec, Capacity, OnDown, Protocol, Registry, Standing, VipSpec};
 
+use random::Random;
 use world::{ACK, Backend, FIN, Packet, SYN, World, address_of, backend, settings, tcp, vip};
 
 /// One step of the model's time.
@@ -36,26 +40,6 @@ const VIPS: [(FlowScheduler, Protocol); 5] = [
     (LeastConnection, Protocol::Tcp),
     (Maglev, Protocol::Udp),
 ];
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
 
 #[derive(Clone, Copy)]
 struct Flow {

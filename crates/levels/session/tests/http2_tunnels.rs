@@ -24,7 +24,7 @@ fn asked(protocol: &'static str) -> Request<()> {
     request.extension(Protocol::from_static(protocol)).body(()).expect("a request")
 }
 
-/// A connection whose server has said that it accepts tunnels.
+/// A connection to a server that has announced tunnels.
 async fn connected(proxy: &Proxy) -> Connection {
     let connection = Connection::to(proxy.address).await;
     // The first answer comes behind the settings.

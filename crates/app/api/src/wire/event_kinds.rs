@@ -139,7 +139,7 @@ pub(crate) const ID_PATTERN: &str = "^[0-9a-f]+\\.[0-9a-f]+-[0-9]+$";
 /// Checks the form of an id: `EPOCH-NUMBER`, with an epoch of two hexadecimal numbers.
 ///
 /// # Errors
-/// What is accepted.
+/// It has another form; the text states the accepted one.
 pub(crate) fn check_id(id: &str) -> Result<(), String> {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_hexdigit());
     let parts = id.rsplit_once('-').and_then(|(epoch, number)| {

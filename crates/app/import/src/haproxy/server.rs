@@ -8,7 +8,7 @@ use super::balance::{cookie, retries, schedule, times};
 use super::check::check;
 use super::proxy::Proxy;
 use super::words::{Line, milliseconds};
-use crate::model::{Options, Pool, duration, name};
+use crate::model::{Options, Pool, duration, has_port, name};
 use crate::report::Report;
 
 /// Parameters of a server: those with a value have it, flags have an empty one.
@@ -183,11 +183,6 @@ fn backend(pool: &mut Pool, line: &Line, parameters: &Parameters, report: &mut R
         backend.set("weight", 0);
     }
     pool.backends.push(backend);
-}
-
-fn has_port(address: &str) -> bool {
-    let port = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>().is_ok()));
-    port.is_some_and(|(host, is_port)| is_port && (!host.contains(':') || host.ends_with(']')))
 }
 
 fn template(pool: &mut Pool, line: &Line, parameters: &Parameters, report: &mut Report) {

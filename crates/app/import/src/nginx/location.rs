@@ -153,9 +153,7 @@ impl Building<'_> {
 
     /// Adds the route as `allow`, `deny` and `limit_except` permit: the first that fits decides.
     fn allow(&mut self, inner: &[Directive], mut route: Route) {
-        let mut refused = Route { options: route.options.clone(), ..Route::default() };
-        refused.options.remove("pool");
-        refused.answer.set("status", 403);
+        let refused = refused(&route);
         if let Some(limit) = inner.iter().find(|it| it.name == "limit_except") {
             let denies = limit.block.iter().any(|it| it.name == "deny" && it.arg(0) == "all");
             if !denies || limit.block.len() > 1 || route.options.has("method") {
@@ -177,9 +175,7 @@ impl Building<'_> {
     /// `allow` and `deny` of the innermost block that has some.
     fn within(&mut self, inner: &[Directive], route: Route) {
         let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
-        let mut refused = Route { options: route.options.clone(), ..Route::default() };
-        refused.options.remove("pool");
-        refused.answer.set("status", 403);
+        let refused = refused(&route);
         for (name, prefix) in rules(&scopes) {
             let mut one = if name == "allow" { route.clone() } else { refused.clone() };
             match prefix.as_str() {
@@ -321,6 +317,14 @@ impl Building<'_> {
         self.door.keep_to_this_machine();
         self.report.lost(one.number, NO_PASSWORDS);
     }
+}
+
+/// The refusal of the requests of a route.
+fn refused(route: &Route) -> Route {
+    let mut refused = Route { options: route.options.clone(), ..Route::default() };
+    refused.options.remove("pool");
+    refused.answer.set("status", 403);
+    refused
 }
 
 /// Directives that ask for a password, or for a decision of another program.

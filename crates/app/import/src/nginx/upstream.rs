@@ -1,7 +1,7 @@
 //! `upstream`: pools.
 
 use super::syntax::{Directive, milliseconds};
-use crate::model::{Options, Pool, duration, name};
+use crate::model::{Options, Pool, duration, has_port, name};
 use crate::report::Report;
 
 /// The pool of an `upstream`.
@@ -143,8 +143,5 @@ pub(super) fn address(text: &str, port: u16) -> String {
     if text.starts_with("unix:") {
         return text.trim_end_matches(':').to_string();
     }
-    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-    });
-    if has_port { text.to_string() } else { format!("{text}:{port}") }
+    if has_port(text) { text.to_string() } else { format!("{text}:{port}") }
 }

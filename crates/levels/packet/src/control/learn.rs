@@ -288,7 +288,7 @@ impl Control {
         ends && is_scheduled && !known.pinned && age < self.patience(is_pressed)
     }
 
-    /// Longest age of a record whose flow is not logged.
+    /// Longest age of a record of a flow that is not logged.
     fn patience(&self, is_pressed: bool) -> Duration {
         let opening = self.settings.opening_timeout;
         let patience = match is_pressed {

@@ -9,6 +9,7 @@ use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin}
 use equipoise_packet::control::{Ack, Collected, FleetMessage, Position};
 use equipoise_packet::{BackendSpec, Capacity, Protocol, Snapshot, Standing, VipSpec};
 
+use crate::random::Random;
 use crate::world::{
     ACK, Backend, FIN, Packet, SYN, World, address_of, backend, settings, tcp, vip,
 };
@@ -32,26 +33,6 @@ const VIPS: [(FlowScheduler, Protocol); 5] = [
     (Maglev, Protocol::Udp),
     (RoundRobin, Protocol::Udp),
 ];
-
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
 
 #[derive(Clone, Copy)]
 struct Flow {
