@@ -48,6 +48,7 @@
 #   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 22 min; root)
 #   make lab-lvs        the LVS study's figures with equipoise in LVS' place (LAB_FLAGS=--quick: 6 min; root)
 #   make lab-lvs-ipvs   the four LVS schedulers beside IPVS in a virtual machine, connection by connection (3 min; root)
+#   make lab-together   all levels, switched on one by one, beside HAProxy, keepalived and gdnsd (LAB_FLAGS=--quick: 6 min; root)
 #   make lab-overload   light requests beside more heavy ones than three nodes can do (LAB_FLAGS=--quick: 1 min; root)
 #
 #   Compare it with peers (`dist` profile too):
@@ -481,6 +482,18 @@ lab-lvs: setup
 	$(CARGO) build $(DIST) --locked --package equipoise
 	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
 	"$${as_root[@]}" /usr/bin/python3 lab/lvs/run.py $(LAB_FLAGS)
+
+# Hosts are network namespaces. The peers are services when Debian installs them; the lab has processes of its own.
+LAB_TOGETHER := haproxy:/usr/sbin/haproxy keepalived:/usr/sbin/keepalived gdnsd:/usr/sbin/gdnsd curl:/usr/bin/curl \
+  iproute2:/sbin/ip util-linux:/usr/bin/nsenter
+.PHONY: lab-together
+lab-together: setup cyclonedds-python
+	@$(call install_missing,$(LAB_TOGETHER)); \
+	if [[ -d /run/systemd/system && -n "$${missing[*]}" ]]; then \
+	  "$${as_root[@]}" systemctl disable --quiet --now haproxy keepalived gdnsd; fi
+	$(CARGO) build $(DIST) --locked --package equipoise
+	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
+	"$${as_root[@]}" /usr/bin/python3 lab/together/run.py $(LAB_FLAGS)
 
 # IPVS is that of Debian's kernel, which is only unpacked, in a virtual machine.
 LAB_LVS_IPVS := qemu-system-x86:/usr/bin/qemu-system-x86_64 ipvsadm:/sbin/ipvsadm iproute2:/sbin/ip

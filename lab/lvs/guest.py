@@ -26,7 +26,7 @@ def prepare():
 
 
 def balance(place, cases, names):
-    from network import run
+    from hosts import run
     for case in cases:
         place.balancer.ip(f"addr add {case.vip}/32 dev lo")
         with place.balancer.entered():

@@ -93,6 +93,7 @@ def image(kernel, options):
             add(path)
     for name in ("network.py", "choices.py"):
         add(HERE / name, f"/lab/{name}")
+    add(HERE.parent / "hosts.py", "/lab/hosts.py")
     add(HERE / "guest.py", "/init")
     paths = modules(kernel, MODULES)
     for path in paths:

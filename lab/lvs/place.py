@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 
-from network import Group, Network
+from network import Network
+from hosts import Group  # network.py says where it is
 from postgres import Postgres
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -238,4 +238,5 @@ def main():
     del client, domain
 
 
-main()
+if __name__ == "__main__":
+    main()
