@@ -65,14 +65,15 @@ class Resolver:
         self.kept, self.until, self.lock = [], 0.0, asyncio.Lock()
 
     async def addresses(self):
-        if self.fixed:
-            self.number += 1
-            at = self.number % len(self.fixed)
-            return self.fixed[at:] + self.fixed[:at]
-        async with self.lock:
-            if time.monotonic() >= self.until:
-                await self.ask()
-        return self.kept
+        if not self.fixed:
+            async with self.lock:
+                if time.monotonic() >= self.until:
+                    await self.ask()
+        # Resolvers turn the addresses of an answer round.
+        found = self.fixed or self.kept
+        self.number += 1
+        at = self.number % max(1, len(found))
+        return found[at:] + found[:at]
 
     async def ask(self):
         servers = self.dice.sample(self.servers, len(self.servers))
