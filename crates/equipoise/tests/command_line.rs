@@ -39,6 +39,16 @@ fn check_reads_standard_input() {
     }
 }
 
+/// As `run` does, so that both read the file of the service.
+#[test]
+fn check_without_a_file_reads_the_one_that_run_would() {
+    let folder = Folder::new("check-default");
+    let file = folder.write("equipoise.toml", "[[pool]]\nname = \"web\"\n");
+    let output = Command::new(EQUIPOISE).arg("check").env("EQUIPOISE_CONFIG", &file).output();
+    let output = output.expect("the binary runs");
+    assert!(stdout(&output).contains(&format!("{}: valid", text(&file))), "{}", stdout(&output));
+}
+
 /// The exit status tells scripts whether someone has to look at the translation.
 #[test]
 fn import_tells_by_its_exit_status_whether_all_is_carried() {

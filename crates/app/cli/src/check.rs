@@ -24,6 +24,7 @@ const NAMES_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// The configuration file; `-`: standard input.
+    #[arg(env = "EQUIPOISE_CONFIG", default_value = crate::argument::DEFAULT_CONFIG)]
     pub file: PathBuf,
     /// Print one JSON object instead of lines, for editors and scripts.
     #[arg(long)]
