@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use equipoise_lab_runner::{Case, Row, measure};
-use equipoise_pog::{PogBuilder, Update};
+use equipoise_pog::{AesHash, KeyHash, PogBuilder, SipHash13, Update};
 
 use crate::keys::{self, Kind, Random};
 
@@ -10,10 +10,22 @@ use crate::keys::{self, Kind, Random};
 const BATCH: u64 = 1024;
 
 pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Result<()> {
+    of::<SipHash13>("", case, row, seed, repetitions)?;
+    of::<AesHash>("aes_", case, row, seed, repetitions)
+}
+
+/// With the hash `H`. `name` stands before the columns' names.
+fn of<H: KeyHash>(
+    name: &str,
+    case: &Case,
+    row: &mut Row,
+    seed: u64,
+    repetitions: usize,
+) -> Result<()> {
     let random = Random::new(seed);
     let (keys, updates) = (case.count("keys")?, case.count("updates")?);
     let entries = keys::set::<u64>(&random, keys).into_iter().map(|key| (key, key as u16));
-    let mut controller = PogBuilder::<u16>::new().random_seed(seed).build(entries)?;
+    let mut controller = PogBuilder::<u16>::new().hash::<H>().random_seed(seed).build(entries)?;
     let tried = controller.seeds_tried();
     // Adds and deletes in turn: each add is of the next new key, each delete of a random key of the
     // set.
@@ -47,13 +59,16 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
         batched.push(seconds);
     }
     let million = (updates as u64 / BATCH * BATCH) as f64 / 1e6;
-    row.figure("updates_mps_single", million / measure::median(&single))
-        .figure("updates_mps_batched", million / measure::median(&batched))
-        .figure("updates_mps_single_worst", million / single.iter().copied().fold(0.0, f64::max))
-        .figure("seeds_tried", (controller.seeds_tried() - tried) as f64);
+    row.figure(&format!("{name}updates_mps_single"), million / measure::median(&single))
+        .figure(&format!("{name}updates_mps_batched"), million / measure::median(&batched))
+        .figure(
+            &format!("{name}updates_mps_single_worst"),
+            million / single.iter().copied().fold(0.0, f64::max),
+        )
+        .figure(&format!("{name}seeds_tried"), (controller.seeds_tried() - tried) as f64);
     let rebalances: Vec<f64> =
         (0..repetitions).map(|_| measure::seconds(|| _ = controller.rebalance())).collect();
-    row.figure("rebalance_ms", 1e3 * measure::median(&rebalances));
+    row.figure(&format!("{name}rebalance_ms"), 1e3 * measure::median(&rebalances));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use anyhow::{Result, bail};
 use equipoise_lab_runner::{Case, Row, measure};
-use equipoise_pog::{FiveTupleV4, FoldHash, HostTable, KeyHash, Pog, PogBuilder, SipHash13};
+use equipoise_pog::{AesHash, FiveTupleV4, HostTable, KeyHash, Pog, PogBuilder, SipHash13};
 
 use crate::keys::{self, Kind, Random};
 use crate::ring::{BrownTable, HOSTS, Ring, SortedRing, StdTable, Table, TableAndRing, TreeRing};
@@ -19,8 +19,8 @@ const BATCH: usize = 256;
 const NAMES: [&str; 7] = [
     "pog_single",
     "pog_batched",
-    "pog_fold_single",
-    "pog_fold_batched",
+    "pog_aes_single",
+    "pog_aes_batched",
     "std_ring",
     "std_tree",
     "hashbrown_ring",
@@ -42,13 +42,14 @@ fn of<K: Kind>(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Res
     // The host of a key is the one that the POG gives it, in every contender.
     let entries = || keys.iter().cloned().zip((0..HOSTS).cycle());
     let sip: Pog<u16, SipHash13> = pog(&hosts, seed, entries())?;
-    let fold: Pog<u16, FoldHash> = pog(&hosts, seed, entries())?;
+    let aes: Pog<u16, AesHash> = pog(&hosts, seed, entries())?;
     let std_ring = TableAndRing::<StdTable<K>, SortedRing>::new(&random, entries());
     let std_tree = TableAndRing::<StdTable<K>, TreeRing>::new(&random, entries());
     let brown_ring = TableAndRing::<BrownTable<K>, SortedRing>::new(&random, entries());
     for (key, host) in entries().take(1000) {
         let others = [std_ring.host(&key), std_tree.host(&key), brown_ring.host(&key)];
-        assert_eq!([hosts.host(sip.tau(&key)), hosts.host(fold.tau(&key))], [host; 2]);
+        let taus = [sip.tau(&key), aes.tau(&key)];
+        assert_eq!(taus.map(|tau| hosts.host(tau)), [host; 2]);
         assert_eq!(others, [host; 3]);
     }
     let seconds = measure::side_by_side(
@@ -56,8 +57,8 @@ fn of<K: Kind>(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Res
         &mut [
             &mut || single(&sip, &hosts, &queries),
             &mut || batched(&sip, &hosts, &queries),
-            &mut || single(&fold, &hosts, &queries),
-            &mut || batched(&fold, &hosts, &queries),
+            &mut || single(&aes, &hosts, &queries),
+            &mut || batched(&aes, &hosts, &queries),
             &mut || table(&std_ring, &queries),
             &mut || table(&std_tree, &queries),
             &mut || table(&brown_ring, &queries),

@@ -1,11 +1,13 @@
 //! The keyed hash: one 64-bit value per key, the source of indices and salts.
 
+mod aes;
 mod lanes;
 mod sip;
 #[cfg(test)]
 mod tests;
 
 use crate::key::Key;
+pub use aes::AesHash;
 pub use sip::SipHash13;
 
 /// Number of keys that [`KeyHash::hash_lanes`] hashes at once.
@@ -46,39 +48,7 @@ pub trait KeyHash: Copy + Send + Sync + 'static {
     }
 }
 
-/// A cheap hash for keys that attackers cannot choose, such as 64-bit digests with another secret.
-///
-/// Two multiplications per word. It resists no attack: anyone can make keys that collide with every
-/// seed.
-///
-/// # Source
-/// The folded multiplication of wyhash (Wang Yi, 2019); not compatible with it.
-#[derive(Clone, Copy, Debug)]
-pub struct FoldHash {
-    seed: Seed,
-}
-
-impl KeyHash for FoldHash {
-    const ID: u32 = 2;
-
-    fn with_seed(seed: Seed) -> FoldHash {
-        FoldHash { seed }
-    }
-
-    fn seed(&self) -> Seed {
-        self.seed
-    }
-
-    #[inline(always)]
-    fn hash<K: Key + ?Sized>(&self, key: &K) -> u64 {
-        let mut state = self.seed.k0 ^ key.byte_len() as u64;
-        for index in 0..key.byte_len().div_ceil(8) {
-            state = fold(state ^ key.word(index), 0x9e37_79b9_7f4a_7c15 ^ self.seed.k1);
-        }
-        fold(state ^ self.seed.k1, 0xa076_1d64_78bd_642f)
-    }
-}
-
+/// The folded multiplication of wyhash (Wang Yi, 2019).
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

@@ -26,7 +26,7 @@ pub use controller::{PogController, Update};
 pub use delta::{CellWrite, Delta, Scope};
 pub use error::{ApplyError, BuildError, UpdateError};
 pub use form::{Fingerprint, Form, Plain};
-pub use hash::{FoldHash, KeyHash, LANES, Seed, SipHash13};
+pub use hash::{AesHash, KeyHash, LANES, Seed, SipHash13};
 pub use hosts::{
     EntryWrite, HostId, HostTable, Moved, NO_HOST, SharesError, TABLE_BITS_MAX, maglev, shares,
 };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use equipoise_lab_runner::memory::{self, Counting};
 use equipoise_lab_runner::{Case, Options, Row, Run, measure};
-use equipoise_pog::{FoldHash, KeyHash, Pog, PogBuilder, Seed, SipHash13};
+use equipoise_pog::{AesHash, KeyHash, Pog, PogBuilder, Seed, SipHash13};
 use fuse::FuseMap;
 use ptr_hash::{DefaultPtrHash, PtrHashParams};
 
@@ -68,8 +68,8 @@ fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Result<
 
     let mut pog = build(|| PogBuilder::<u16>::new().random_seed(seed).build(entries()));
     let mut controller = pog.map.context("distinct keys")?;
-    let cheap = PogBuilder::<u16>::new().hash::<FoldHash>().random_seed(seed).build(entries())?;
-    let cheap = cheap.pog().clone();
+    let aes = PogBuilder::<u16>::new().hash::<AesHash>().random_seed(seed).build(entries())?;
+    let aes = aes.pog().clone();
     let plane = controller.pog().clone();
     pog.bytes = plane.memory_bytes();
     let mut brown = build(|| entries().collect::<hashbrown::HashMap<u64, u16>>());
@@ -79,7 +79,7 @@ fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Result<
     for (key, value) in entries().take(10_000) {
         let found = [
             plane.tau(&key),
-            cheap.tau(&key),
+            aes.tau(&key),
             brown.map[&key],
             perfect.map.value(&key),
             fuse_map.value(&key),
@@ -91,7 +91,7 @@ fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Result<
         repetitions,
         &mut [
             &mut || each(&queries, |key| plane.tau(key)),
-            &mut || each(&queries, |key| cheap.tau(key)),
+            &mut || each(&queries, |key| aes.tau(key)),
             &mut || each(&queries, |key| brown.map.get(key).copied().unwrap_or(0)),
             &mut || each(&queries, |key| perfect.map.value(key)),
             &mut || each(&queries, |key| fuse_map.value(key)),
@@ -102,7 +102,7 @@ fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize) -> Result<
     );
     let names = [
         "pog",
-        "pog_fold",
+        "pog_aes",
         "hashbrown",
         "ptr_hash",
         "fuse",

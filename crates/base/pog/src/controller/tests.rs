@@ -319,10 +319,10 @@ fn keys_with_equal_low_bits_and_sequential_keys_build_as_easily_as_others() {
 }
 
 #[test]
-fn the_cheap_hash_builds_from_keys_in_sequence() {
+fn rounds_of_aes_build_from_keys_in_sequence() {
     let mut tried = 0;
     for seed in 0..8 {
-        let builder = PogBuilder::<u16>::new().hash::<FoldHash>().random_seed(seed);
+        let builder = PogBuilder::<u16>::new().hash::<AesHash>().random_seed(seed);
         let controller = builder.build((0..20_000_u64).map(|key| (key, key as u16))).unwrap();
         tried += controller.seeds_tried();
     }
