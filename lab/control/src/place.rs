@@ -112,7 +112,8 @@ impl Equipoise {
     /// A response of its API.
     pub(crate) fn get(&self, path: &str) -> Result<serde_json::Value> {
         let mut stream = UnixStream::connect(&self.socket).context("the API's socket")?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: control\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -131,7 +131,7 @@ fn summarise(row: &mut Row, points: &[Row], failed: f64) {
 /// Endpoints that may get new requests, as the API says.
 fn serving(place: &Place) -> Result<usize> {
     let mut stream = UnixStream::connect(place.socket()).context("the API's socket")?;
-    stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: l3b\r\nconnection: close\r\n\r\n")?;
+    stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let body = answer.split_once("\r\n\r\n").context("the API's answer has no body")?.1;

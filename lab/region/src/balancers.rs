@@ -119,7 +119,7 @@ pub(crate) fn set_weight(place: &Place, server: usize, weight: u32) -> Result<()
 /// The concurrency limit that equipoise shows for its only backend; `None` if it has none.
 pub(crate) fn limit(place: &Place) -> Result<Option<f64>> {
     let mut stream = UnixStream::connect(place.socket()).context("the API's socket")?;
-    stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: region\r\nconnection: close\r\n\r\n")?;
+    stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let body = answer.split_once("\r\n\r\n").context("the API's answer has no body")?.1;

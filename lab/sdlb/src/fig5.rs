@@ -92,7 +92,11 @@ fn pog<K: Kind, H: KeyHash>(
     entries: impl Iterator<Item = (K, u16)>,
 ) -> Result<Pog<u16, H>> {
     let mut entry_of = vec![0_u16; usize::from(HOSTS)];
-    hosts.entries().iter().zip(0..).for_each(|(host, entry)| entry_of[usize::from(*host)] = entry);
+    hosts
+        .entries()
+        .iter()
+        .zip(0..=u16::MAX)
+        .for_each(|(host, entry)| entry_of[usize::from(*host)] = entry);
     let entries = entries.map(|(key, host)| (key, entry_of[usize::from(host)]));
     let controller = PogBuilder::<u16>::new().hash::<H>().random_seed(seed).build(entries)?;
     Ok(controller.pog().clone())
