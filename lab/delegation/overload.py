@@ -14,6 +14,7 @@ It takes root, for the control groups.
 import argparse
 import asyncio
 import contextlib
+import csv
 import ctypes
 import json
 import os
@@ -275,12 +276,13 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--times", default="0.67,1,1.25,2,4", help="offered load, as multiples of the capacity")
     parser.add_argument("--light", type=float, default=30, help="light requests a second, at all nodes together")
+    parser.add_argument("--csv", type=pathlib.Path)
     parser.add_argument("--concurrency", default='"learnt",2,"none"', help="the limits to compare")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.seconds, arguments.times = 15, "1,4"
     equipoise = os.environ.get("EQUIPOISE", ROOT / "target/dist/equipoise")
-    groups, apps, servers, missed = [], {}, [], 0
+    groups, apps, servers, missed, rows = [], {}, [], 0, []
     with tempfile.TemporaryDirectory(prefix="equipoise-overload-") as folder:
         try:
             for name in NODES:
@@ -305,6 +307,7 @@ def main():
                     finally:
                         site.stop()
                     it = judge(told, arguments.seconds, possible)
+                    rows.append({"concurrency": concurrency.strip('"'), "times": times, **it})
                     is_missed = it["light_p99_ms"] > GOAL_LIGHT_MS or it["light_refused"] or it["goodput"] < GOAL_GOODPUT
                     missed += is_missed and concurrency != '"none"'
                     print(f"| {concurrency} | {times:g} | {it['heavy_per_second']:.1f} | {it['goodput']:.2f} | {it['heavy_refused']} | "
@@ -316,6 +319,11 @@ def main():
                 server.wait()
             for group in groups:
                 group.remove()
+    if arguments.csv:
+        with open(arguments.csv, "w", newline="") as out:
+            writer = csv.DictWriter(out, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
     print(f"\nGoals (light p99 {GOAL_LIGHT_MS} ms and none refused, {GOAL_GOODPUT} of what is possible): "
           f"{'missed in ' + str(missed) + ' cases' if missed else 'met'}")
     sys.exit(1 if missed else 0)

@@ -10,6 +10,7 @@ and taker together, by the kernel's account, over the answers that wrk got; roun
 
 import argparse
 import asyncio
+import csv
 import json
 import os
 import pathlib
@@ -222,10 +223,18 @@ def measure(pair, path, clients, seconds):
             "memory_kib": pair.memory_kib()}
 
 
+def write_csv(path, rows):
+    with open(path, "w", newline="") as out:
+        writer = csv.DictWriter(out, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--seconds", type=int, default=5)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--csv", type=pathlib.Path)
     arguments = arguments.parse_args()
     missing = [program for program in ("haproxy", "wrk", "openssl") if not shutil.which(program)]
     if missing:
@@ -248,6 +257,8 @@ def main():
             for pair in pairs:
                 pair.stop()
             backend.terminate()
+    if arguments.csv:
+        write_csv(arguments.csv, [{"asked": case, "between": name, **row} for (case, name), rows in figures.items() for row in rows])
     print(f"{platform.platform()}, {arguments.rounds} rounds of {arguments.seconds} s, medians\n")
     print("| asked | between the nodes | requests a second | CPU of both, µs a request | connections | memory of both, MiB |\n|---|---|---|---|---|---|")
     for (case, name), rows in figures.items():

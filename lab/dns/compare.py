@@ -6,8 +6,10 @@
 Exits 1 if there is a difference that INTENDED does not explain.
 """
 
+import argparse
 import collections
 import itertools
+import pathlib
 import sys
 import tempfile
 
@@ -111,6 +113,9 @@ def ask(server, query, transport):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--csv", type=pathlib.Path)
+    path = parser.parse_args().csv
     servers.have("knotd")
     with tempfile.TemporaryDirectory() as folder:
         running = []
@@ -119,12 +124,13 @@ def main():
             running.append(ours)
             peer = servers.knot(folder)
             running.append(peer)
-            return compare(ours, peer)
+            return compare(ours, peer, path)
         finally:
             servers.stop_all(running)
 
 
-def compare(ours, peer):
+def compare(ours, peer, path):
+    """Prints what differs, and writes the numbers to `path` if there is one. 1 for a difference without a reason."""
     asked, same = 0, 0
     intended, others = collections.Counter(), collections.defaultdict(list)
     for kind, query in queries():
@@ -157,6 +163,11 @@ def compare(ours, peer):
         for transport, query, text in all_of[:4]:
             question = query.question[0] if query.question else "-"
             print(f"         {transport} {question} opcode {dns.opcode.to_text(query.opcode())} edns {query.edns}: {text}"[:600])
+    if path:
+        rows = [{"outcome": "asked", "answers": asked, "what": ""}, {"outcome": "alike", "answers": same, "what": ""}]
+        rows += [{"outcome": "on purpose", "answers": count, "what": reason} for reason, count in intended.items()]
+        rows += [{"outcome": "differs", "answers": len(all_of), "what": what} for what, all_of in others.items()]
+        servers.write_csv(path, rows + [{"outcome": "unexplained", "answers": sum(map(len, others.values())), "what": ""}])
     return 1 if others else 0
 
 

@@ -45,6 +45,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
+    parser.add_argument("--csv", type=pathlib.Path)
     arguments = parser.parse_args()
     servers.have("dnsperf", "taskset")
     running, found = [], {}
@@ -63,10 +64,14 @@ def main():
             servers.stop_all(running)
     print(f"# {arguments.rounds} rounds of {arguments.seconds:g} s, medians")
     print(f"{'client':<8} {'server':<8} {'user µs':>8} {'CPU µs':>8} {'to bare':>8}")
+    rows = []
     for (client, kind), all_of in found.items():
         user, whole = (statistics.median(column) for column in ([u for u, _ in all_of], [u + s for u, s in all_of]))
         ratio = statistics.median(sum(one) / sum(bare) for one, bare in zip(all_of, found[client, "bare"]))
         print(f"{client:<8} {kind:<8} {user:>8.2f} {whole:>8.2f} {ratio:>8.3f}")
+        rows.append({"client": client, "server": kind, "user_us": user, "cpu_us": whole, "over_bare": ratio})
+    if arguments.csv:
+        servers.write_csv(arguments.csv, rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ it promises more than was seen. A resolver that is not installed is left out, an
 
 import argparse
 import collections
+import pathlib
 import random
 import shutil
 import sys
@@ -125,10 +126,12 @@ def worst(port, mode, queries):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--queries", type=int, default=4000, help="for each mode and resolver")
-    queries = arguments.parse_args().queries
+    arguments.add_argument("--csv", type=pathlib.Path)
+    options = arguments.parse_args()
+    queries = options.queries
     if queries < 1000:
         arguments.error("--queries: with fewer than 1000, chance alone leaves a node 5 points off")
-    running, broken = [], []
+    running, broken, rows = [], [], []
     with tempfile.TemporaryDirectory(prefix="equipoise-resolvers-") as folder:
         try:
             ours = servers.equipoise(folder, modes=MODES)
@@ -143,11 +146,14 @@ def main():
             for server in running:
                 points = {mode: worst(server.port, mode, queries) for mode in MODES}
                 print(f"| {'nobody' if server is ours else server.name} | " + " | ".join(f"{points[mode]:.1f}" for mode in MODES) + " |", flush=True)
+                rows.append({"asked_through": "nobody" if server is ours else server.name, **points})
                 kept = MODES if server is ours else [mode for mode in MODES if mode not in SHUFFLED]
                 broken += [f"{server.name} {mode}: {points[mode]:.1f} points" for mode in kept if points[mode] > LOST]
         finally:
             for server in reversed(running):
                 server.stop()
+    if options.csv:
+        servers.write_csv(options.csv, rows)
     if broken:
         sys.exit("shares are lost: " + "; ".join(broken))
 

@@ -10,7 +10,7 @@ of the server's process, by the kernel's account, over the answers that dnsperf 
 """
 
 import argparse
-import csv
+import os
 import pathlib
 import platform
 import re
@@ -53,15 +53,16 @@ def measure(server, asked, path, seconds, client_core):
     lost = int(re.search(r"Queries lost:\s+(\d+)", out).group(1))
     if answers == 0:
         raise RuntimeError(f"{server.name} answered nothing:\n{out}")
+    user_us, system_us = (after_user - user) / answers * 1e6, (after_system - system) / answers * 1e6
     return {
         "server": server.name, "questions": asked, "per_second": rate, "lost": lost,
-        "user_us": (after_user - user) / answers * 1e6, "system_us": (after_system - system) / answers * 1e6,
+        "user_us": user_us, "system_us": system_us, "cpu_us": user_us + system_us,
     }
 
 
 def most(server, questions, seconds, client_core):
     """Answers a second when asked as much as it takes."""
-    load = servers.ROOT / "target/dist/equipoise-lab-dns-load"
+    load = pathlib.Path(os.environ.get("EQUIPOISE", servers.ROOT / "target/dist/equipoise")).with_name("equipoise-lab-dns-load")
     command = ["taskset", "-c", str(client_core), load, f"127.0.0.1:{server.port}", "--seconds", str(seconds), *questions]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return float(re.search(r"([\d.]+) a second", out).group(1))
@@ -95,10 +96,7 @@ def main():
         finally:
             servers.stop_all([server for server, _ in running])
     if arguments.csv:
-        with open(arguments.csv, "w", newline="") as out:
-            writer = csv.DictWriter(out, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(rows)
+        servers.write_csv(arguments.csv, rows)
     report(rows, arguments)
 
 

@@ -1,5 +1,6 @@
 """Starts equipoise and its peers with the same zone, each on one core and a loopback port of its own."""
 
+import csv
 import os
 import pathlib
 import shutil
@@ -26,6 +27,13 @@ def free_port():
             except OSError:
                 continue
             return udp.getsockname()[1]
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="") as out:
+        writer = csv.DictWriter(out, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 class Server:

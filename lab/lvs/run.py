@@ -51,14 +51,14 @@ def cases(experiment, quick):
                 for count in [4] if quick else COUNTS:
                     yield [size] * count, "bounded", forward, "least-connection", requests, 0
     elif experiment == "schedulers":
-        for sizes in ([2, 2, 2, 2], [1, 1, 2, 4]):
+        for sizes in ([1, 1, 2, 4],) if quick else ([2, 2, 2, 2], [1, 1, 2, 4]):
             for scheduler in SCHEDULERS:
                 yield sizes, "thread", "direct-routing", scheduler, [250] if quick else [250, 1000, 2500], 0
                 yield sizes, "thread", "direct-routing", scheduler, [1000] if quick else [1000, 2500], OVER_S
     elif experiment == "due":
         for size in ends if quick else SIZES:
             for count in COUNTS:
-                yield [size] * count, "thread", *direct, [100, 250] if quick else [100, 250, 500, 1000, 2500], OVER_S
+                yield [size] * count, "thread", *direct, [250] if quick else [100, 250, 500, 1000, 2500], OVER_S
 
 
 EXPERIMENTS = [*SERVICES, "methods", "schedulers", "due"]
@@ -120,7 +120,7 @@ def manifest(options):
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": output("git", "rev-parse", "HEAD"),
-        "changed": bool(output("git", "status", "--porcelain")),
+        "changed": bool(output("git", "status", "--porcelain", "--", ".", ":!lab/results")),
         "equipoise": output(str(options.binary), "--version"),
         "kernel": platform.release(), "cpu": model, "cpus_online": os.cpu_count(),
         "postgres": output(str(versions[-1]), "--version") if versions else "unknown",

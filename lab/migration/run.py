@@ -12,6 +12,7 @@ its expectations. Exits 1 if one does not, and 0 with a line "skipped" if no wor
 
 import argparse
 import concurrent.futures
+import csv
 import functools
 import os
 import pathlib
@@ -222,6 +223,7 @@ def main():
     parser.add_argument("--table", action="store_true", help="prints the table of README.md")
     parser.add_argument("--imported", action="store_true", help="runs the translations of `equipoise import`")
     parser.add_argument("--jobs", type=int, default=4, help="configurations at a time")
+    parser.add_argument("--csv", type=pathlib.Path)
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.table:
@@ -240,6 +242,7 @@ def main():
         print(f"skipped: {reason}")
         return 0
     failed = skipped = 0
+    rows = []
     chosen = cases(options.names)
     if options.imported:
         for case in chosen:
@@ -251,6 +254,13 @@ def main():
             failed, skipped = failed + bool(status), skipped + (status is None)
             word = "skipped" if status is None else "FAILED" if status else "ok"
             print(f"{word:8}{case.name:34}{case.carried:12} {text.strip()}", flush=True)
+            rows.append({"configuration": case.name, "peer": case.peer, "carried": case.carried,
+                         "same_answers": "" if status is None else int(not status)})
+    if options.csv:
+        with open(options.csv, "w", newline="") as out:
+            writer = csv.DictWriter(out, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
     print(f"{len(chosen)} configurations: {failed} failed, {skipped} skipped")
     return int(failed > 0)
 

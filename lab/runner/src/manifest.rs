@@ -26,7 +26,7 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     pub(crate) fn collect(seed: u64, quick: bool) -> Manifest {
-        let changes = output("git", &["status", "--porcelain"]);
+        let changes = output("git", &["status", "--porcelain", "--", ".", ":!lab/results"]);
         Manifest {
             date: known(output("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"])),
             commit: known(output("git", &["rev-parse", "HEAD"])),
