@@ -42,13 +42,15 @@
 #                       move, no item may be lost
 #
 #   Reproduce the papers (builds with the `dist` profile, as packages have it):
+#   make lab            small cases of every experiment and of every comparison with peers, and their report (under 20 minutes; root)
+#   make lab-report     one HTML page of the last full runs beside the papers' figures; lab/equipoise-lab makes those
 #   make lab-sdlb       SDLB's experiments beside the paper's figures: CSV, plots, report (LAB_FLAGS=--quick: 30 s)
 #   make lab-l3b        L3B's experiments beside the paper's figures, and an elastic pool (LAB_FLAGS=--quick: 2 min; root)
-#   make lab-tllb       TLLB's figures and scenarios beside the paper's, what node mode and encryption cost (LAB_FLAGS=--quick: 7 min; root)
-#   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 3 min; root)
+#   make lab-tllb       TLLB's figures and scenarios beside the paper's, what node mode and encryption cost (LAB_FLAGS=--quick: 5 min; root)
+#   make lab-dpslb      DPSLB's experiments beside the paper's figures, with real processes (LAB_FLAGS=--quick: 5 min; root)
 #   make lab-control    how fast the control side is and what it costs (LAB_FLAGS=--quick: 2 min; root)
-#   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 22 min; root)
-#   make lab-lvs        the LVS study's figures with equipoise in LVS' place (LAB_FLAGS=--quick: 6 min; root)
+#   make lab-region     backends at 0.2 to 4 times their capacity, behind equipoise and HAProxy (LAB_FLAGS=--quick: 18 min; root)
+#   make lab-lvs        the LVS study's figures with equipoise in LVS' place (LAB_FLAGS=--quick: 3 min; root)
 #   make lab-lvs-ipvs   the four LVS schedulers beside IPVS in a virtual machine, connection by connection (3 min; root)
 #   make lab-together   all levels, switched on one by one, beside HAProxy, keepalived and gdnsd (LAB_FLAGS=--quick: 6 min; root)
 #   make lab-overload   light requests beside more heavy ones than three nodes can do (LAB_FLAGS=--quick: 1 min; root)
@@ -400,24 +402,47 @@ target/package-root/root.tar:
 	  --aptopt='Acquire::Check-Valid-Until "false"' "$$(. /etc/os-release; echo $$VERSION_CODENAME)" $(@D)/new.tar "$${sources[@]}"
 	@mv $(@D)/new.tar $@
 
-# Labs and benchmarks measure the binary that packages have.
+# Labs and benchmarks measure the binary that packages have. Each of their targets installs and builds what its experiments
+# need, and runs them by lab/equipoise-lab. LAB_FLAGS are options of that and of the experiments' programs: for instance
+# --quick, or --only fig5 --repetitions 9.
 DIST := --profile dist
+LAB := lab/equipoise-lab run --show
+LAB_FLAGS ?=
+
+# Small cases of everything, and the report of them.
+LAB_PEERS = $(NETNS_PACKAGES) $(TEST_PACKAGES) $(BENCH_PACKAGES) $(DNS_PEERS) $(RESOLVERS) $(LAB_LVS) $(LAB_LVS_IPVS) \
+  keepalived:/usr/sbin/keepalived util-linux:/usr/bin/chrt
+LAB_CRATES := equipoise $(addprefix equipoise-lab-,control dns-load dpslb l3b packet pog region sdlb session-http tllb)
+.PHONY: lab
+lab: setup
+	@$(call install_missing,$(LAB_PEERS)); \
+	if [[ -d /run/systemd/system ]] && (( $${#missing[@]} )); then \
+	  for one in "$${missing[@]}" named pdns; do \
+	    "$${as_root[@]}" systemctl disable --quiet --now "$$one" 2>/dev/null || true; done; fi
+	$(CARGO) build $(DIST) --locked $(addprefix --package ,$(LAB_CRATES))
+	$(fetch_ipvs_kernel)
+	failed=0; lab/equipoise-lab run all --quick $(LAB_FLAGS) || failed=$$?; lab/equipoise-lab report --quick; exit $$failed
+
+# Of the last full run of each experiment, in lab/results.
+.PHONY: lab-report
+lab-report:
+	lab/equipoise-lab report
 .PHONY: bench-session
 bench-session: setup
 	@$(call install_missing,$(BENCH_PACKAGES))
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-session-http
-	target/dist/equipoise-lab-session-http
+	$(LAB) session-http $(LAB_FLAGS)
 
 .PHONY: bench-delegation
 bench-delegation: setup
 	@$(call install_missing,haproxy:/usr/sbin/haproxy wrk:/usr/bin/wrk openssl:/usr/bin/openssl)
 	$(CARGO) build $(DIST) --locked --package equipoise
-	/usr/bin/python3 lab/delegation/run.py $(LAB_FLAGS)
+	$(LAB) delegation/path $(LAB_FLAGS)
 
 .PHONY: lab-overload
 lab-overload: setup
 	$(CARGO) build $(DIST) --locked --package equipoise
-	/usr/bin/python3 lab/delegation/overload.py $(LAB_FLAGS)
+	$(LAB) delegation/overload $(LAB_FLAGS)
 
 .PHONY: dns-peers
 dns-peers: setup
@@ -429,11 +454,11 @@ dns-peers: setup
 # Debian's Python, whose dnspython is installed above.
 .PHONY: bench-dns
 bench-dns: dns-peers
-	/usr/bin/python3 lab/dns/run.py $(LAB_FLAGS)
+	$(LAB) dns/rates $(LAB_FLAGS)
 
 .PHONY: compare-dns
 compare-dns: dns-peers
-	/usr/bin/python3 lab/dns/compare.py $(LAB_FLAGS)
+	$(LAB) dns/compare $(LAB_FLAGS)
 
 # Those that are installed here are not to run as services afterwards.
 .PHONY: compare-resolvers
@@ -443,29 +468,25 @@ compare-resolvers: setup
 	  for one in "$${missing[@]}"; do \
 	    case $$one in unbound|bind9) "$${as_root[@]}" systemctl disable --quiet --now "$${one/bind9/named}" ;; esac; done; fi
 	$(CARGO) build $(DIST) --locked --package equipoise
-	/usr/bin/python3 lab/dns/resolvers.py $(LAB_FLAGS)
+	$(LAB) dns/resolvers $(LAB_FLAGS)
 
-# For instance --quick, or --only fig5 --repetitions 9.
-LAB_FLAGS ?=
 .PHONY: lab-sdlb
 lab-sdlb: setup
 	$(CARGO) build $(DIST) --locked --package equipoise-lab-sdlb
-	target/dist/equipoise-lab-sdlb $(LAB_FLAGS)
+	$(LAB) sdlb $(LAB_FLAGS)
 
 # Endpoints are held to their shares by control groups, which takes root.
 .PHONY: lab-l3b
 lab-l3b: setup
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-l3b
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/dist/equipoise-lab-l3b $(LAB_FLAGS)
+	$(LAB) l3b $(LAB_FLAGS)
 
 # Each configuration has network namespaces of its own.
 .PHONY: lab-migration
 lab-migration: test-setup
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) build $(DIST) --locked --package equipoise
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" env EQUIPOISE=$(CURDIR)/target/dist/equipoise /usr/bin/python3 lab/migration/run.py $(LAB_FLAGS)
+	$(LAB) migration/by-hand $(LAB_FLAGS)
 
 # Hosts are network namespaces.
 .PHONY: lab-control
@@ -475,31 +496,27 @@ lab-control: setup
 	  $(call install_missing,$(TEST_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now etcd; fi; }
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-control
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/dist/equipoise-lab-control $(LAB_FLAGS)
+	$(LAB) control $(LAB_FLAGS)
 
 # Hosts are network namespaces, each with a share of a core.
 .PHONY: lab-tllb
 lab-tllb: setup
 	@$(call install_missing,$(NETNS_PACKAGES))
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-tllb
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/dist/equipoise-lab-tllb $(LAB_FLAGS)
+	$(LAB) tllb $(LAB_FLAGS)
 
 # Workers are held to their shares of a core by control groups.
 .PHONY: lab-dpslb
 lab-dpslb: setup
 	$(CARGO) build $(DIST) --locked --package equipoise-lab-dpslb
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/dist/equipoise-lab-dpslb $(LAB_FLAGS)
+	$(LAB) dpslb $(LAB_FLAGS)
 
 # Backends are held to their shares of a core and of memory by control groups.
 .PHONY: lab-region
 lab-region: setup
 	@$(call install_missing,haproxy:/usr/sbin/haproxy)
 	$(CARGO) build $(DIST) --locked --package equipoise --package equipoise-lab-region
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/dist/equipoise-lab-region $(LAB_FLAGS)
+	$(LAB) region $(LAB_FLAGS)
 
 # Hosts are network namespaces. Debian starts PostgreSQL as a service when it is installed; the lab has one of its own.
 #   postgresql       real servers store their results in it
@@ -510,8 +527,7 @@ lab-lvs: setup
 	if [[ -d /run/systemd/system && " $${missing[*]} " == *" postgresql "* ]]; then \
 	  "$${as_root[@]}" systemctl disable --quiet --now postgresql; fi
 	$(CARGO) build $(DIST) --locked --package equipoise
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" /usr/bin/python3 lab/lvs/run.py $(LAB_FLAGS)
+	$(LAB) lvs $(LAB_FLAGS)
 
 # Hosts are network namespaces. The peers are services when Debian installs them; the lab has processes of its own.
 LAB_TOGETHER := haproxy:/usr/sbin/haproxy keepalived:/usr/sbin/keepalived gdnsd:/usr/sbin/gdnsd curl:/usr/bin/curl \
@@ -527,28 +543,28 @@ lab-together: setup cyclonedds-python
 
 # IPVS is that of Debian's kernel, which is only unpacked, in a virtual machine.
 LAB_LVS_IPVS := qemu-system-x86:/usr/bin/qemu-system-x86_64 ipvsadm:/sbin/ipvsadm iproute2:/sbin/ip
-IPVS_KERNEL := target/ipvs
+define fetch_ipvs_kernel
+mkdir -p target/ipvs; cd target/ipvs; ls linux-image-*.deb >/dev/null 2>&1 || \
+  apt-get download $$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *//p' | head -1)
+endef
 .PHONY: lab-lvs-ipvs
 lab-lvs-ipvs: setup
 	@$(call install_missing,$(LAB_LVS_IPVS))
 	$(CARGO) build $(DIST) --locked --package equipoise
-	mkdir -p $(IPVS_KERNEL); cd $(IPVS_KERNEL); ls linux-image-*.deb >/dev/null 2>&1 || \
-	  apt-get download $$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *//p' | head -1)
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" /usr/bin/python3 lab/lvs/ipvs.py --kernel $$(ls $(IPVS_KERNEL)/linux-image-*.deb | tail -1) $(LAB_FLAGS)
+	$(fetch_ipvs_kernel)
+	$(LAB) lvs-ipvs $(LAB_FLAGS)
 
 .PHONY: bench-pog
 bench-pog: setup
 	$(CARGO) build $(DIST) --locked --package equipoise-lab-pog
-	target/dist/equipoise-lab-pog $(LAB_FLAGS)
+	$(LAB) pog $(LAB_FLAGS)
 
 # The Katran-style program is compiled as ours is; `ip` and `chrt` make and arrange the namespaces.
 .PHONY: bench-packet
 bench-packet: setup
 	@$(call install_missing,iproute2:/sbin/ip util-linux:/usr/bin/chrt)
 	$(CARGO) build $(DIST) --locked --package equipoise-lab-packet
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" target/dist/equipoise-lab-packet $(LAB_FLAGS)
+	$(LAB) packet $(LAB_FLAGS)
 
 # Random programs, and steps of one long one. Loom's build has a folder of its own: its flag changes every crate.
 POG_CASES ?= 3000
