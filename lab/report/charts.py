@@ -3,24 +3,25 @@
 import rows
 
 
-def chart(plot, measured, known):
-    """`measured`: rows of this run. `known`: `(label, rows)` of earlier ones. None if there is no point of any."""
+def chart(plot, rows_of):
+    """None if no series has a point. `rows_of` gives, for the CSV file that a series names or for `None`, the rows of
+    this run and `(label, rows)` of earlier ones.
+    """
     x = plot["x"]
     series = []
     for declared in plot["series"]:
         if points := declared.get("paper"):
             series.append({"label": declared["label"], "kind": "paper", "points": points})
             continue
+        measured, known = rows_of(declared.get("csv"))
         for one in spread(declared, [*measured, *(row for _, some in known for row in some)]):
             if points := rows.curve(measured, x["column"], one):
                 series.append({"label": one["label"], "kind": "here", "points": ordered(points)})
             for label, some in known:
                 if points := rows.curve(some, x["column"], one):
                     series.append({"label": f"{one['label']}; {label}", "kind": "known", "points": ordered(points)})
-    if not any(one["kind"] != "paper" for one in series):
-        # The paper's points are drawn even where nothing was measured.
-        if not series:
-            return None
+    if not series:
+        return None
     axis = lambda it: {"label": it["label"], "log": it.get("logarithmic", False)}
     made = {"title": plot["title"], "x": axis(x), "y": axis(plot["y"]), "series": series}
     words = [at for one in series for at, _ in one["points"] if isinstance(at, str)]

@@ -45,12 +45,13 @@ class Finding:
             return "not in this run" + (f": {left_out}" if left_out else "")
         return f"{state}: {self.record.get('reason') or 'no reason is recorded'}"
 
-    def points(self, part):
-        """The rows that the plots of a part show."""
-        return self.measured.get(f"{part.name}-points") or self.measured.get(part.name, [])
+    def points(self, part, csv=None):
+        """The rows that a series in a plot of a part shows, of this run and of earlier ones."""
+        name = csv or part.name
+        return self.measured.get(f"{name}-points") or self.measured.get(name, []), self.known_rows(name)
 
-    def known_points(self, part):
-        return [(label, found[part.name]) for label, found in self.known if found.get(part.name)]
+    def known_rows(self, name):
+        return [(label, found[name]) for label, found in self.known if found.get(name)]
 
     def goals(self, part):
         return [judge(goal_check(goal), self.measured.get(part.name, [])) for goal in part.goals]
@@ -59,11 +60,8 @@ class Finding:
 def finding(experiment, results, quick=False):
     folder = experiment.folder(results)
     record = runs.record(folder)
-    measured = {}
-    for part in experiment.parts:
-        for name in (part.name, f"{part.name}-points"):
-            if found := rows.read_csv(folder / f"{name}.csv"):
-                measured[name] = found
+    files = {path.stem: rows.read_csv(path) for path in sorted(folder.glob("*.csv"))}
+    measured = {name: found for name, found in files.items() if found}
     known = [(one["label"], {one.get("csv", experiment.parts[0].name): one["rows"]}) for one in experiment.declared.get("known", [])]
     origin, decisive = "", {}
     if measured:

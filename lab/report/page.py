@@ -144,7 +144,7 @@ def shows(it):
 def shown(one, part, is_titled):
     lines = [f"<h4>{text(part.title)}</h4>"] if is_titled else []
     for plot in part.plots:
-        if drawn := charts.chart(plot, one.points(part), one.known_points(part)):
+        if drawn := charts.chart(plot, lambda csv: one.points(part, csv)):
             # "<" would end the script.
             data = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")
             lines.append(f"<figure class=\"chart\"><figcaption>{text(plot['title'])}</figcaption>"
@@ -152,7 +152,7 @@ def shown(one, part, is_titled):
     goals = [goal for goal in one.goals(part) if goal["met"] is not None]
     if goals:
         lines.append(details("Our own goals", judged("goal", goals)))
-    for label, found in [("Rows of this run", one.measured.get(part.name)), *((f"Rows of {label}", some) for label, some in one.known_points(part))]:
+    for label, found in [("Rows of this run", one.measured.get(part.name)), *((f"Rows of {label}", some) for label, some in one.known_rows(part.name))]:
         if found:
             lines.append(details(f"{label} ({len(found)})", table(part, found)))
     if part.notes or part.conclusion:
