@@ -414,7 +414,7 @@ LAB_PEERS = $(NETNS_PACKAGES) $(TEST_PACKAGES) $(BENCH_PACKAGES) $(DNS_PEERS) $(
   keepalived:/usr/sbin/keepalived util-linux:/usr/bin/chrt
 LAB_CRATES := equipoise $(addprefix equipoise-lab-,control dns-load dpslb l3b packet pog region sdlb session-http tllb)
 .PHONY: lab
-lab: setup
+lab: setup cyclonedds-python
 	@$(call install_missing,$(LAB_PEERS)); \
 	if [[ -d /run/systemd/system ]] && (( $${#missing[@]} )); then \
 	  for one in "$${missing[@]}" named pdns; do \
@@ -507,7 +507,7 @@ lab-tllb: setup
 
 # Workers are held to their shares of a core by control groups.
 .PHONY: lab-dpslb
-lab-dpslb: setup
+lab-dpslb: setup cyclonedds-python
 	$(CARGO) build $(DIST) --locked --package equipoise-lab-dpslb
 	$(LAB) dpslb $(LAB_FLAGS)
 

@@ -5,10 +5,11 @@ Two publishers write reliably, keeping all, one in partition g1 and one in g2: p
 both partitions. From second 3 on the one called full takes nothing of g1, where its reader is bounded. Prints the items that each
 writes and reads in each second. Wanted: g1 waits, and nothing else changes.
 
-    pip install cyclonedds; python3 bounded_reader.py [samples=100]
+    pip install cyclonedds; python3 bounded_reader.py [samples=100 [CSV]]
     ASYNC=1 python3 bounded_reader.py     # delivery by Cyclone's queue in the place of its receive thread
 """
 
+import csv
 import multiprocessing
 import os
 import sys
@@ -116,8 +117,16 @@ def main():
             continue
     for process in processes:
         process.kill()
-    for second, who, what in sorted(rows, key=lambda row: row[:2]):
+    rows.sort(key=lambda row: row[:2])
+    for second, who, what in rows:
         print(second, who, what)
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerow(["second", "who", "g1", "g2"])
+            for second, who, what in rows:
+                one = {who.removeprefix("writes "): what} if isinstance(what, int) else what
+                writer.writerow([second, who.split()[0] if isinstance(what, int) else who, one.get("g1", ""), one.get("g2", "")])
 
 
 if __name__ == "__main__":

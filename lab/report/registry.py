@@ -16,7 +16,7 @@ PROGRAM_KEYS = {"name", "title", "paper", "peers", "readme", "setup", "figures",
                 "root", "needs", "needs-file", "exits", "build", "make", "experiments", "folder", "experiment"}
 EXPERIMENT_KEYS = {"name", "only", "quick-only", "template", "shows", "check", "plot", "known", "verdict", "judgement", "quick", "seconds",
                    "quick-seconds", "not-quick", "command", "title", "paper", "notes", "table", "here", "beside", "csv",
-                   "needs", "root", "exits"}
+                   "needs", "root", "exits", "build"}
 CHECK_KEYS = {"what", "for", "csv", "column", "where", "over", "by", "take", "at-least", "at-most"}
 
 
@@ -159,7 +159,8 @@ def experiment(where, program, declared):
     for check in declared.get("check", []):
         unknown(f"{where}, a check of {declared['name']}", check, CHECK_KEYS)
     parts, full, quick = [], 0.0, 0.0
-    if folder := program.get("experiments"):
+    folder = program.get("experiments")
+    if folder and "command" not in declared:
         for name in declared.get("only", [declared["name"]]):
             described = description(ROOT / folder, name, declared.get("template"))
             parts.append(part(described))

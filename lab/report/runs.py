@@ -54,7 +54,7 @@ def obstacle(experiment, binaries):
         return f"not installed: {', '.join(missing)} (`make {program['make']}` installs them)"
     if program.get("needs-file") and not experiment.needed_file():
         return f"no file {program['needs-file']} (`make {program['make']}` fetches it)"
-    if missing := [name for name in program.get("build", []) if not (binaries / name).exists()]:
+    if missing := [name for name in experiment.setting("build", []) if not (binaries / name).exists()]:
         return f"not built: {', '.join(missing)} in {binaries} (`make {program['make']}` builds them)"
     return ""
 
