@@ -28,6 +28,11 @@ VERSIONS = {
 }
 
 
+def find(program):
+    """Where a program is. Those of Debian's servers are not on every user's path."""
+    return shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
 def output(*words):
     """What a program prints, on either stream; nothing if it cannot be run."""
     try:
@@ -46,10 +51,12 @@ def source():
 
 def version(peer):
     """The line of a peer's answer that has a version."""
-    command = VERSIONS[peer]
-    if not shutil.which(command[0]):
+    program, *words = VERSIONS[peer]
+    path = find(program)
+    if not path:
         return "not installed"
-    lines = output(*command).splitlines()
+    # The page has no address in it.
+    lines = [re.sub(r"[\s-]*https?://\S+", "", line) for line in output(path, *words).splitlines()]
     return next((line.strip() for line in lines if re.search(r"\d+\.\d+", line)), lines[0] if lines else "unknown")
 
 

@@ -16,7 +16,7 @@ PROGRAM_KEYS = {"name", "title", "paper", "peers", "readme", "setup", "figures",
                 "root", "needs", "needs-file", "exits", "build", "make", "experiments", "folder", "experiment"}
 EXPERIMENT_KEYS = {"name", "only", "quick-only", "template", "shows", "check", "plot", "known", "verdict", "judgement", "quick", "seconds",
                    "quick-seconds", "not-quick", "command", "title", "paper", "notes", "table", "here", "beside", "csv",
-                   "needs", "root", "exits", "build"}
+                   "needs", "root", "exits", "build", "make"}
 CHECK_KEYS = {"what", "for", "csv", "column", "where", "over", "by", "take", "at-least", "at-most"}
 
 

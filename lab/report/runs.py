@@ -13,6 +13,7 @@ import sys
 import time
 
 import machine
+import registry
 
 ROOT = machine.ROOT
 RECORD = "run.json"
@@ -47,15 +48,14 @@ def write(folder, told):
 
 def obstacle(experiment, binaries):
     """Why an experiment cannot run here; empty if it can."""
-    program = experiment.program
     if experiment.setting("root") and os.geteuid() and not shutil.which("sudo"):
         return "it takes root"
-    if missing := [name for name in experiment.setting("needs", []) if not shutil.which(name)]:
-        return f"not installed: {', '.join(missing)} (`make {program['make']}` installs them)"
-    if program.get("needs-file") and not experiment.needed_file():
-        return f"no file {program['needs-file']} (`make {program['make']}` fetches it)"
+    if missing := [name for name in experiment.setting("needs", []) if not machine.find(name)]:
+        return f"not installed: {', '.join(missing)} (`make {experiment.setting('make')}` installs them)"
+    if experiment.setting("needs-file") and not experiment.needed_file():
+        return f"no file {experiment.setting('needs-file')} (`make {experiment.setting('make')}` fetches it)"
     if missing := [name for name in experiment.setting("build", []) if not (binaries / name).exists()]:
-        return f"not built: {', '.join(missing)} in {binaries} (`make {program['make']}` builds them)"
+        return f"not built: {', '.join(missing)} in {registry.relative(binaries)} (`make {experiment.setting('make')}` builds them)"
     return ""
 
 
