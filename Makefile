@@ -410,7 +410,7 @@ LAB := lab/equipoise-lab run --show
 LAB_FLAGS ?=
 
 # Small cases of everything, and the report of them.
-LAB_PEERS = $(NETNS_PACKAGES) $(TEST_PACKAGES) $(BENCH_PACKAGES) $(DNS_PEERS) $(RESOLVERS) $(LAB_LVS) $(LAB_LVS_IPVS) \
+LAB_PEERS = $(NETNS_PACKAGES) $(TEST_PACKAGES) $(BENCH_PACKAGES) $(DNS_PEERS) $(RESOLVERS) $(LAB_LVS) $(LAB_LVS_IPVS) $(LAB_TOGETHER) \
   keepalived:/usr/sbin/keepalived util-linux:/usr/bin/chrt
 LAB_CRATES := equipoise $(addprefix equipoise-lab-,control dns-load dpslb l3b packet pog region sdlb session-http tllb)
 .PHONY: lab
@@ -538,8 +538,7 @@ lab-together: setup cyclonedds-python
 	if [[ -d /run/systemd/system && -n "$${missing[*]}" ]]; then \
 	  "$${as_root[@]}" systemctl disable --quiet --now haproxy keepalived gdnsd; fi
 	$(CARGO) build $(DIST) --locked --package equipoise
-	as_root=(); (( EUID == 0 )) || as_root=(sudo); \
-	"$${as_root[@]}" /usr/bin/python3 lab/together/run.py $(LAB_FLAGS)
+	$(LAB) together $(LAB_FLAGS)
 
 # IPVS is that of Debian's kernel, which is only unpacked, in a virtual machine.
 LAB_LVS_IPVS := qemu-system-x86:/usr/bin/qemu-system-x86_64 ipvsadm:/sbin/ipvsadm iproute2:/sbin/ip

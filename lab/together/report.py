@@ -22,11 +22,12 @@ def keep(results, case, circumstances, schedule, requests, usage, stream):
         seconds[min(int(due), length - 1)].append((kind, took, reason))
     with open(results / f"{case}.csv", "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["second", "offered", "good", "failed", "computing_p99_ms", "transfer_p99_ms",
+        writer.writerow(["second", "phase", "offered", "good", "failed", "computing_p99_ms", "transfer_p99_ms",
                          *(f"n{number}_cpu" for number in range(1, len(usage[0]) - BALANCERS + 1)),
                          *(f"b{number}_cpu" for number in range(1, BALANCERS + 1))])
         for second, (seen, cpu) in enumerate(zip(seconds, usage)):
-            writer.writerow([second, *row(seen), *cpu])
+            phase = next(phase["name"] for phase in reversed(schedule) if phase["begin"] <= second)
+            writer.writerow([second, phase, *row(seen), *cpu])
     summary = {}
     for phase in schedule:
         span = slice(phase["begin"], phase["begin"] + phase["seconds"])
