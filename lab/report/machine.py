@@ -111,6 +111,11 @@ class Load:
         }
 
 
+def worse(load, other):
+    """The load of a run in two parts."""
+    return {key: max(value, other.get(key, value)) for key, value in load.items()}
+
+
 def disturbance(load):
     """How other programs disturbed a run, or nothing."""
     if "others_cores" in load:

@@ -138,8 +138,10 @@ class Runner:
         """Runs an experiment, and gives its record."""
         folder, command = experiment.folder(self.results), self.command(experiment)
         before = record(folder)
-        if folder.exists() and not (before and self.continues(before, experiment)):
-            shutil.rmtree(folder)
+        if not (before and self.continues(before, experiment)):
+            before = {}
+            if folder.exists():
+                shutil.rmtree(folder)
         program = experiment.program
         told = {"experiment": experiment.name, "state": "interrupted", "reason": "", "date": now(), "source": self.source,
                 "quick": self.quick, "build": self.binaries.name, "command": command, "seed": program.get("seed"),
@@ -148,11 +150,17 @@ class Runner:
             told |= {"state": "not run", "reason": problem}
             write(folder, told)
             return told
-        write(folder, told | {"reason": "the run was interrupted"})
-        begin = time.monotonic()
-        with machine.Load() as load:
-            state, reason = self.wait(experiment, command, folder / LOG)
-        told |= {"seconds": round(time.monotonic() - begin, 1), "load": load.told, "state": state, "reason": reason}
+        told["reason"] = "the run was interrupted"
+        write(folder, told)
+        begin, load = time.monotonic(), machine.Load()
+        try:
+            with load:
+                state, reason = self.wait(experiment, command, folder / LOG)
+        except BaseException:
+            write(folder, told | {"load": machine.worse(load.told, before.get("load", {}))})
+            raise
+        told |= {"seconds": round(time.monotonic() - begin, 1), "load": machine.worse(load.told, before.get("load", {})),
+                 "state": state, "reason": reason}
         if state == "finished" and not any(folder.glob("*.csv")):
             told |= {"state": "failed", "reason": "it wrote no CSV"}
         write(folder, told)

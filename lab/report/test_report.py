@@ -240,9 +240,12 @@ command = ["{sys.executable}", "{self.here}/fake.py", "{{only}}", "{{out}}", "{s
             self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
         told = self.record("second")
         self.assertEqual((told["state"], told["reason"]), ("interrupted", "the run was interrupted"))
+        # Cases that were measured then may be kept, and so is the load of that time.
+        runs.write(self.results / "fake/second", told | {"load": told["load"] | {"others_cores": 99.0}})
         (self.here / "second.hangs").unlink()
         self.assertEqual(self.lab("run", "all").returncode, 0)
         self.assertEqual([self.runs_of(name) for name in ("first", "second")], [1, 2])
+        self.assertEqual(self.record("second")["load"]["others_cores"], 99.0)
 
     def test_a_second_run_of_the_same_results_is_refused(self):
         (self.here / "first.hangs").touch()
@@ -298,6 +301,25 @@ command = ["{sys.executable}", "{self.here}/fake.py", "{{only}}", "{{out}}", "{s
         self.assertIn("there is no experiment nothing", done.stderr)
 
 
+# Uses a chart as a reader does, and leaves what that showed in the page.
+USE = """
+const data = (box) => JSON.parse(box.querySelector('script').textContent), dots = (box) => data(box).series.flatMap((one) => one.points).length;
+const box = [...document.querySelectorAll('figure.chart')].filter((one) => data(one).x.log).sort((a, b) => dots(b) - dots(a))[0];
+const svg = box.querySelector('svg'), count = (what) => svg.querySelectorAll(what).length, used = {};
+const key = box.querySelector('.keys button'), y = [...box.querySelectorAll('.tools button')].pop();
+const rect = svg.getBoundingClientRect();
+const move = (kind, part, target = svg) => target.dispatchEvent(new PointerEvent(kind, {
+  clientX: rect.left + rect.width * part, clientY: rect.top + rect.height / 2, bubbles: true }));
+used.series = count('.series'); used.dots = count('circle, path');
+key.click(); used.hidden = count('.series'); key.click(); used.again = count('.series');
+used.linear = svg.textContent; y.click(); used.logarithmic = svg.textContent; y.click();
+move('pointermove', 0.5); used.read = box.querySelector('.at').textContent;
+move('pointerdown', 0.4); move('pointermove', 0.8); move('pointerup', 0.8, window); used.zoomed = count('circle, path');
+svg.dispatchEvent(new MouseEvent('dblclick')); used.whole = count('circle, path');
+const told = document.createElement('p'); told.id = 'used'; told.textContent = JSON.stringify(used); document.body.append(told);
+"""
+
+
 class Page(unittest.TestCase):
     """The page of the committed results."""
 
@@ -327,7 +349,7 @@ class Page(unittest.TestCase):
     def test_a_browser_draws_every_chart(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "report.html"
-            path.write_text(self.html)
+            path.write_text(self.html.replace("</body>", f"<script>{USE}</script></body>"))
             command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile",
                        "--virtual-time-budget=10000", "--dump-dom", path.as_uri()]
             shown = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"HOME": folder}).stdout
@@ -337,6 +359,13 @@ class Page(unittest.TestCase):
         self.assertNotIn("cannot be drawn", shown.split("<script>")[0])
         declared = [json.loads(data) for data in re.findall(r'<script type="application/json">(.*?)</script>', self.html, re.S)]
         self.assertEqual(len(re.findall(r'<g class="series (?:here|known|paper)"', shown)), sum(len(one["series"]) for one in declared))
+        used = json.loads(re.search(r'<p id="used">(.*?)</p>', shown)[1])
+        self.assertEqual(used["hidden"], used["series"] - 1)
+        self.assertEqual(used["again"], used["series"])
+        self.assertNotEqual(used["logarithmic"], used["linear"])
+        self.assertGreater(len(used["read"]), 10)
+        self.assertLess(used["zoomed"], used["dots"])
+        self.assertEqual(used["whole"], used["dots"])
 
 
 if __name__ == "__main__":
