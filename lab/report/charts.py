@@ -10,8 +10,10 @@ def chart(plot, rows_of):
     x = plot["x"]
     series = []
     for declared in plot["series"]:
-        if points := declared.get("paper"):
-            series.append({"label": declared["label"], "kind": "paper", "points": points})
+        for key, kind in (("paper", "paper"), ("stated", "known")):
+            if points := declared.get(key):
+                series.append({"label": declared["label"], "kind": kind, "points": points})
+        if "column" not in declared:
             continue
         measured, known = rows_of(declared.get("csv"))
         for one in spread(declared, [*measured, *(row for _, some in known for row in some)]):
