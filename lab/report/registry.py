@@ -36,6 +36,8 @@ class Part:
     table: list = dataclasses.field(default_factory=list)
     plots: list = dataclasses.field(default_factory=list)
     goals: list = dataclasses.field(default_factory=list)
+    # Columns that a description names beside its table: parameters of cases, and those of its plots.
+    columns: set = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass
@@ -188,4 +190,6 @@ def description(folder, name, template):
 
 def part(described):
     return Part(described["name"], described["title"], described["paper"], described.get("notes", ""),
-                described.get("conclusion", ""), described["table"], described.get("plot", []), described.get("goal", []))
+                described.get("conclusion", ""), described["table"], described.get("plot", []), described.get("goal", []),
+                {name for case in described["cases"] for name in case}
+                | {series.get("column") for plot in described.get("plot", []) for series in plot["series"]})

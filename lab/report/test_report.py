@@ -107,6 +107,16 @@ class Complete(unittest.TestCase):
                 self.assertTrue(one.claim)
                 self.assertGreater(one.seconds, 0)
 
+    def test_checks_are_about_columns_that_their_programs_write(self):
+        for one in self.registry.experiments:
+            known = {part.name: {*part.table, *part.columns} for part in one.parts if part.columns}
+            for check in one.declared.get("check", []):
+                name = check.get("csv", one.parts[0].name)
+                columns = {check["column"], *check.get("where", {}), check.get("by"), check.get("over", {}).get("column")} - {None}
+                if name in known:
+                    with self.subTest(experiment=one.name, check=check["what"]):
+                        self.assertEqual(columns - known[name], set())
+
     def test_sections_of_readmes_exist(self):
         import markdown
         for program in self.registry.programs:
