@@ -20,8 +20,8 @@ const ROUNDS: usize = 4;
 ///
 /// # Source
 /// Daemen and Rijmen, "The Pelican MAC Function", 2005: four rounds of AES for each block. The
-/// bound: Keliher and Sui, "Exact maximum expected differential and linear probability for two-round
-/// AES", 2007 (53/2^34 for two rounds, whose fourth power bounds four).
+/// bound: Keliher and Sui, "Exact maximum expected differential and linear probability for
+/// two-round AES", 2007 (53/2^34 for two rounds, whose fourth power bounds four).
 #[derive(Clone, Copy, Debug)]
 pub struct AesHash {
     seed: Seed,
