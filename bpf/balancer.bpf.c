@@ -10,6 +10,7 @@
 #include "lookup.h"
 #include "nat.h"
 #include "parse.h"
+#include "quic.h"
 #include "route.h"
 #include "station.h"
 #include "tunnel.h"
@@ -91,7 +92,7 @@ eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
 		if (eqp_unlikely(job->service->changes) && is_refused(job))
 			return EQP_DROP(EQP_DROP_SOURCE_DENIED);
 		job->digest = flow_digest(ctx, job);
-		action = decide(job);
+		action = decide_by_connection_id(ctx, job) ? EQP_GO_ON : decide(job);
 		if (action != EQP_GO_ON)
 			return action;
 		learn(job);

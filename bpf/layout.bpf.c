@@ -16,6 +16,8 @@ struct {
 	struct eqp_reverse reverse;
 	struct eqp_service service;
 	struct eqp_access_change access_change;
+	struct eqp_quic_config quic_config;
+	struct eqp_quic_server quic_server;
 	struct eqp_backend backend;
 	struct eqp_state_header state_header;
 	struct eqp_load load;
@@ -33,6 +35,7 @@ struct {
 	enum eqp_forward forward;
 	enum eqp_key key;
 	enum eqp_pick pick;
+	enum eqp_quic_form quic_form;
 	enum eqp_event_kind event_kind;
 	enum eqp_how how;
 	enum eqp_reason reason;

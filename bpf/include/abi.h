@@ -90,7 +90,9 @@ struct eqp_directory {
 	__u16 translated_closing;
 	__u16 translated_udp;
 	__u16 padding_translated;
-	__u64 padding_to_end[6];
+	__u32 quic_mask;           /* the mask of the table of server ids */
+	__u32 padding_quic;
+	__u64 padding_to_end[5];
 };
 
 #define EQP_DIRECTORY_REVERSE 1u /* some VIP is translated: look replies up */
@@ -202,6 +204,40 @@ struct eqp_access_change {
 	__u64 low;
 };
 
+/*
+ * How servers make connection ids (draft-ietf-quic-load-balancers-21): the first octet, server id
+ * and nonce. Service i has the entries from i * EQP_QUIC_CONFIGS on, by the first octet's three
+ * highest bits. The last of them stays free.
+ */
+struct eqp_quic_config {
+	__u8 form;     /* enum eqp_quic_form */
+	__u8 bytes;    /* of server id and nonce: 5 to 19 */
+	__u8 last_pass; /* EQP_QUIC_FOUR_PASS: 1, or 2 if the left half has the whole server id */
+	__u8 padding;
+	__u32 padding_to_masks;
+	__u64 server_mask[2]; /* of the server id in the decoded bytes, in the order of memory */
+	__u64 half_masks[2][2]; /* EQP_QUIC_FOUR_PASS: of the left and the right half */
+	__u64 keys[22]; /* round keys, in the order of their use; see aes.h */
+	__u64 padding_to_end[3];
+};
+
+#define EQP_QUIC_CONFIGS 8
+
+enum eqp_quic_form {
+	EQP_QUIC_FREE = 0,
+	EQP_QUIC_PLAINTEXT = 1,
+	EQP_QUIC_SINGLE_PASS = 2, /* 16 bytes, encrypted as a block: to be decrypted */
+	EQP_QUIC_FOUR_PASS = 3,   /* encrypted by a Feistel network, which only encrypts blocks */
+};
+
+/* The backend with a server id. Open addressing as for VIPs, by server id and configuration. */
+struct eqp_quic_server {
+	__u64 id[2];   /* in the order of memory, the rest zero */
+	__u16 config;  /* index of the configuration + 1; 0: free */
+	__u16 slot;
+	__u32 padding;
+};
+
 enum eqp_forward { EQP_NAT = 1, EQP_TUNNEL = 2, EQP_GUE = 3, EQP_DIRECT = 4 };
 enum eqp_key { EQP_FIVE_TUPLE = 0, EQP_SOURCE_ADDRESS = 1, EQP_SOURCE_MAC = 2, EQP_SOURCE_PREFIX = 3 };
 enum eqp_pick {
@@ -217,6 +253,7 @@ enum eqp_pick {
 #define EQP_SERVICE_PENDING 2u    /* pending may have flows of this service: search there first */
 /* Pending is above its mark: the ring places new flows, unrecorded. */
 #define EQP_SERVICE_PENDING_FULL 4u
+#define EQP_SERVICE_QUIC 8u       /* connection ids have the server */
 
 struct eqp_backend {
 	__be32 address[4];
@@ -319,7 +356,7 @@ struct eqp_event {
 enum eqp_event_kind { EQP_TOUCH = 1, EQP_FIN = 2, EQP_RST = 3 };
 
 /* Reason why a packet went to its backend. */
-enum eqp_how { EQP_BY_RING = 1, EQP_BY_PIN = 2, EQP_BY_PENDING = 3, EQP_BY_TURN = 4, EQP_BY_FALLBACK = 5, EQP_BY_FRAGMENT = 6 };
+enum eqp_how { EQP_BY_RING = 1, EQP_BY_PIN = 2, EQP_BY_PENDING = 3, EQP_BY_TURN = 4, EQP_BY_FALLBACK = 5, EQP_BY_FRAGMENT = 6, EQP_BY_CONNECTION_ID = 7 };
 #define EQP_HOWS 8
 
 /* First part of a CPU's memory. */
@@ -378,6 +415,10 @@ enum eqp_reason {
 	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing */
 	EQP_NOTE_FOREIGN_MAC,           /* frame to another station: passed unchanged */
 	EQP_NOTE_REPLIES_FULL,          /* nat: no space to record the flow; replies fail */
+	EQP_NOTE_QUIC_CLIENT_ID,        /* QUIC: long header with an id of the client's: by five-tuple */
+	EQP_NOTE_QUIC_ID_SHORT,         /* QUIC: ends before its connection id does */
+	EQP_NOTE_QUIC_CONFIG_UNKNOWN,   /* QUIC: no configuration with the id's first bits */
+	EQP_NOTE_QUIC_SERVER_UNKNOWN,   /* QUIC: no backend with the id's server id */
 	EQP_REASONS = 32,
 };
 
@@ -424,6 +465,9 @@ struct eqp_limits {
 	__u32 macs_offset; /* EQP_MACS entries */
 	__u32 changes_offset;
 	__u32 changes_max;
+	__u32 quic_configs_offset; /* EQP_QUIC_CONFIGS for each service */
+	__u32 quic_servers_offset;
+	__u32 quic_servers_max; /* power of two */
 	__u32 rings_offset;
 	__u32 rings_max;
 	__u32 ring_entries;
@@ -502,6 +546,8 @@ EQP_ASSERT_SIZE(struct eqp_mac, 16);
 EQP_ASSERT_SIZE(struct eqp_reverse, 48);
 EQP_ASSERT_SIZE(struct eqp_service, 64);
 EQP_ASSERT_SIZE(struct eqp_access_change, 16);
+EQP_ASSERT_SIZE(struct eqp_quic_config, 256);
+EQP_ASSERT_SIZE(struct eqp_quic_server, 24);
 EQP_ASSERT_SIZE(struct eqp_backend, 64);
 EQP_ASSERT_SIZE(struct eqp_state_header, 64);
 EQP_ASSERT_SIZE(struct eqp_pending_share, 16);
@@ -512,7 +558,7 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 24);
-EQP_ASSERT_SIZE(struct eqp_limits, 184);
+EQP_ASSERT_SIZE(struct eqp_limits, 196);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

@@ -42,6 +42,7 @@ mod planning;
 mod pool_tls;
 mod pools;
 mod problem;
+mod quic;
 mod read;
 pub mod reference;
 mod relations;

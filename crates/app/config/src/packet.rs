@@ -18,7 +18,7 @@ use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
 use super::values::{Values, chosen};
-use super::{Surroundings, limits, secret_file, tables};
+use super::{Surroundings, limits, quic, secret_file, tables};
 
 /// Builds the configuration from `[[packet]]` and `[flows]`.
 pub(super) fn config(
@@ -37,7 +37,7 @@ pub(super) fn config(
     let mut checks =
         Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), prefixes: 0, findings };
     for values in tables {
-        let Some(vip) = vip(values) else { continue };
+        let Some(vip) = vip(values, around, checks.findings) else { continue };
         checks.vip(values, &vip, &vips);
         let of = |option| values.texts(option).map_or(0, <[_]>::len);
         checks.prefixes += of("allow") + of("deny");
@@ -50,7 +50,11 @@ pub(super) fn config(
     PacketConfig { vips, flows, fleet }
 }
 
-fn vip(values: &Values) -> Option<VipConfig> {
+fn vip(
+    values: &Values,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<VipConfig> {
     let names = |option: &str| {
         let mut names: Vec<Arc<str>> = Vec::new();
         for name in values.texts(option).unwrap_or_default() {
@@ -77,6 +81,7 @@ fn vip(values: &Values) -> Option<VipConfig> {
             closing: values.duration_if_any("closing-timeout"),
             udp: values.duration_if_any("udp-timeout"),
         },
+        quic: quic::ids(values, around, findings),
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
         check_tunnel: values.flag("check-tunnel"),
     })
@@ -220,6 +225,7 @@ impl Checks<'_, '_> {
         for option in of_other.iter().filter(|option| values.given(option)) {
             self.warning(values, option, format!("has no effect: the VIP is not of {other}"));
         }
+        quic::check(values, vip, self.pools.get(&vip.pool).copied(), self.findings);
         let Some(pool) = self.pools.get(&vip.pool).copied() else { return };
         if pool.backends.len() > SLOTS_MAX {
             let text = format!(

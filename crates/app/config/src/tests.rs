@@ -50,7 +50,7 @@ fn every_option_changes_the_configuration() {
         if option.name == "key-prefix" {
             // The largest is for IPv6, and the VIP is of IPv4.
             let taken = text.replace("key-prefix = 128", "key-prefix = 16");
-            text = taken.replace("[[packet]]\n", "[[packet]]\nkey = \"source-prefix\"\n");
+            text = taken.replacen("[[packet]]\n", "[[packet]]\nkey = \"source-prefix\"\n", 1);
         }
         if option.name == "audit-log-max" {
             text = text.replace("[api]\n", "[api]\naudit-log = \"/x\"\n");

@@ -13,7 +13,7 @@ use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::abi::Forward;
 use equipoise_packet::config::{PacketConfig, VipConfig};
 use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, TunnelCheck, Wanted, sweep};
-use equipoise_packet::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
+use equipoise_packet::{BackendId, BackendSpec, Ports, Protocol, Quic, Snapshot, VipId, VipSpec};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
@@ -42,6 +42,14 @@ impl PacketWish {
     fn with_empty_places(mut self) -> PacketWish {
         self.empty = empty_places::find(&self.config.vips, &self.pools);
         self
+    }
+
+    /// The connection ids of the servers of a VIP, if it has any.
+    pub fn quic(&self, vip: &VipConfig) -> Option<Arc<Quic>> {
+        let pool = self.pools.iter().find(|pool| pool.name == vip.pool);
+        let backends = pool.into_iter().flat_map(|pool| &pool.backends);
+        let placed: Vec<_> = backends.filter(|backend| self.has_place(vip, backend)).collect();
+        quic(vip, &placed)
     }
 
     /// Whether packets of `vip` can go to `backend`.
@@ -294,6 +302,9 @@ fn spec(
     // Two host names may have the same address.
     let backends = pool.into_iter().flat_map(|pool| &pool.backends);
     let backends = backends.filter(|b| wish.has_place(vip, b) && ids.insert(id(vip, b)));
+    let backends: Vec<_> = backends.collect();
+    let quic = quic(vip, &backends);
+    let backends = backends.into_iter();
     let backends = backends.map(|b| backend(vip, b, by_address.get(&b.address).copied())).collect();
     VipSpec {
         address: vip.vip.address,
@@ -304,8 +315,21 @@ fn spec(
         scheduler: vip.scheduler,
         access: vip.access.clone(),
         timeouts: vip.timeouts,
+        quic,
         backends,
     }
+}
+
+/// The connection ids of a VIP with these backends.
+fn quic(vip: &VipConfig, backends: &[&BackendConfig]) -> Option<Arc<Quic>> {
+    let mut all = Quic::default();
+    for ids in &vip.quic {
+        let placed = backends.iter().map(|it| (&*it.name, id(vip, it)));
+        let of = ids.server_ids(placed).0.into_iter();
+        all.servers.extend(of.map(|(backend, id)| ((ids.config.rotation, backend), id)));
+        all.configs.push(ids.config.clone());
+    }
+    (!all.configs.is_empty()).then(|| Arc::new(all))
 }
 
 /// One check through the tunnel for each backend of a TCP VIP with health checks in its pool, at
@@ -349,15 +373,9 @@ fn backend(vip: &VipConfig, config: &BackendConfig, state: Option<&BackendState>
     BackendSpec { address, port, weight, admin, health, on_down, backup }
 }
 
-/// The packet level's id of a backend of a VIP. Only nat changes ports, and only for VIPs with one
-/// port.
+/// The packet level's id of a backend of a VIP.
 pub fn id(vip: &VipConfig, backend: &BackendConfig) -> BackendId {
-    id_at(vip, destination(vip, backend).unwrap_or(backend.address))
-}
-
-fn id_at(vip: &VipConfig, address: SocketAddr) -> BackendId {
-    let translated = vip.forward == Forward::Nat && matches!(vip.vip.ports, Ports::One(_));
-    BackendId { address: address.ip(), port: translated.then(|| address.port()) }
+    vip.backend_id(destination(vip, backend).unwrap_or(backend.address))
 }
 
 /// Addresses of host names that failed their checks. Within a family, checks move to the next
@@ -376,7 +394,7 @@ fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> 
         }
         let failed =
             resolved.addresses().iter().filter(|at| !checked[&backend.address].contains(at));
-        failed.map(|at| id_at(vip, *at)).collect()
+        failed.map(|at| vip.backend_id(*at)).collect()
     };
     config.backends.iter().flat_map(failed_of).collect()
 }

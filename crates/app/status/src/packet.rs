@@ -14,7 +14,7 @@ use equipoise_packet::engine::{
 };
 use equipoise_packet::fleet::{PeerState, PeerStatus};
 use equipoise_packet::twin::{Decision, Verdict};
-use equipoise_packet::{BackendId, FlowScheduler, Reason, Standing, VipId};
+use equipoise_packet::{BackendId, FlowScheduler, QuicConfig, Reason, Standing, VipId};
 use equipoise_planes::{PacketWish, id};
 
 use crate::session;
@@ -23,13 +23,14 @@ use crate::session;
 type Tunnels = BTreeMap<(VipId, BackendId), TunnelReport>;
 
 /// Ways to a backend, with their names in status and metrics.
-const HOWS: [(How, &str); 6] = [
+const HOWS: [(How, &str); 7] = [
     (How::Ring, "ring"),
     (How::Pin, "pin"),
     (How::Pending, "pending"),
     (How::Turn, "turn"),
     (How::Fallback, "fallback"),
     (How::Fragment, "fragment"),
+    (How::ConnectionId, "connection-id"),
 ];
 
 fn how_word(how: How) -> &'static str {
@@ -155,8 +156,29 @@ fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipSta
         decisions: decisions.collect(),
         drops,
         notes,
+        quic: quic(config, wish),
         backends: backends(status, tunnels, wish),
     }
+}
+
+/// The values by which the servers of a VIP must make connection ids.
+fn quic(vip: Option<&VipConfig>, wish: &PacketWish) -> Vec<wire::QuicStatus> {
+    let Some(vip) = vip else { return Vec::new() };
+    let ids = wish.quic(vip);
+    let of = |config: &QuicConfig| {
+        let servers = ids.iter().flat_map(|ids| &ids.servers);
+        let servers = servers.filter(|((rotation, _), _)| *rotation == config.rotation);
+        let servers = servers
+            .map(|((_, backend), id)| (backend_name(backend, &vip.vip, wish), id.to_string()));
+        wire::QuicStatus {
+            config_rotation: config.rotation,
+            server_id_length: config.server_id_bytes,
+            nonce_length: config.nonce_bytes,
+            algorithm: config.algorithm().into(),
+            servers: servers.collect(),
+        }
+    };
+    ids.iter().flat_map(|ids| &ids.configs).map(of).collect()
 }
 
 /// The backends of the engine, and those with an empty place.
@@ -377,6 +399,7 @@ fn forwarded(how: How, registered: bool, config: Option<&VipConfig>) -> String {
         ),
         How::Turn => format!("it is new, and {scheduler} chose"),
         How::Fragment => "the first fragment of its datagram went there".to_owned(),
+        How::ConnectionId => "its connection id has the backend's server id".to_owned(),
     }
 }
 

@@ -45,6 +45,10 @@ pub const SERVICE_TRANSITION: u8 = 1;
 pub const SERVICE_PENDING: u8 = 2;
 /// `eqp_service.flags`: pending is above its mark.
 pub const SERVICE_PENDING_FULL: u8 = 4;
+/// `eqp_service.flags`: connection ids of QUIC have the server.
+pub const SERVICE_QUIC: u8 = 8;
+/// Number of configurations of a service, by config rotation id; the last one is not used.
+pub const QUIC_CONFIGS: usize = 8;
 /// `eqp_backend.flags`: may receive packets.
 pub const BACKEND_LIVE: u8 = 1;
 /// `eqp_backend.flags`: the MAC address of its next hop is known.
@@ -59,6 +63,15 @@ pub mod vip_kind {
     pub const EXACT: u8 = 1;
     pub const RANGES: u8 = 2;
     pub const ADDRESS: u8 = 3;
+}
+
+/// `eqp_quic_config.form`
+pub mod quic_form {
+    #![allow(missing_docs, reason = "named as in abi.h")]
+    pub const FREE: u8 = 0;
+    pub const PLAINTEXT: u8 = 1;
+    pub const SINGLE_PASS: u8 = 2;
+    pub const FOUR_PASS: u8 = 3;
 }
 
 /// Forwarding method, as in LVS.
@@ -224,6 +237,8 @@ pub enum How {
     Fallback = 5,
     /// Same backend as the datagram's first fragment.
     Fragment = 6,
+    /// QUIC: the connection id has its server id.
+    ConnectionId = 7,
 }
 
 /// Event of a flow in the log.
@@ -297,7 +312,9 @@ mirror! {
         translated_closing: u16 = 74,
         translated_udp: u16 = 76,
         padding_translated: u16 = 78,
-        padding_to_end: [u64; 6] = 80,
+        quic_mask: u32 = 80,
+        padding_quic: u32 = 84,
+        padding_to_end: [u64; 5] = 88,
     }
 }
 
@@ -387,6 +404,31 @@ mirror! {
     AccessChange, 16 {
         high: u64 = 0,
         low: u64 = 8,
+    }
+}
+
+mirror! {
+    /// `struct eqp_quic_config`
+    QuicConfig, 256 {
+        form: u8 = 0,
+        bytes: u8 = 1,
+        last_pass: u8 = 2,
+        padding: u8 = 3,
+        padding_to_masks: u32 = 4,
+        server_mask: [u64; 2] = 8,
+        half_masks: [[u64; 2]; 2] = 24,
+        keys: [u64; 22] = 56,
+        padding_to_end: [u64; 3] = 232,
+    }
+}
+
+mirror! {
+    /// `struct eqp_quic_server`
+    QuicServer, 24 {
+        id: [u8; 16] = 0,
+        config: u16 = 16,
+        slot: u16 = 18,
+        padding: u32 = 20,
     }
 }
 

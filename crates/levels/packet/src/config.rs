@@ -3,6 +3,7 @@
 //! The option table (names, defaults, bounds, help) is in the binary; it shows the defaults given
 //! here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -15,8 +16,9 @@ use crate::abi::{FlowKey, Forward};
 use crate::access::Access;
 use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
+use crate::quic::{QuicConfig, ServerId};
 use crate::scheduler::FlowScheduler;
-use crate::snapshot::{OnDown, OwnTimeouts, Ports, Protocol, VipId};
+use crate::snapshot::{BackendId, OnDown, OwnTimeouts, Ports, Protocol, VipId};
 
 /// The whole configuration of the packet level.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,10 +54,54 @@ pub struct VipConfig {
     pub access: Access,
     /// Its own times until idle flows are forgotten.
     pub timeouts: OwnTimeouts,
+    /// UDP: connection ids of QUIC that have the server; no two of one config rotation id.
+    pub quic: Vec<QuicIds>,
     /// Treatment of flows of a backend with failing health checks.
     pub when_down: OnDown,
     /// tunnel and gue: whether each health check is followed by a check through the tunnel.
     pub check_tunnel: bool,
+}
+
+impl VipConfig {
+    /// Returns the packet level's id of a backend at an address. Only nat changes ports, and only
+    /// for VIPs with one port.
+    pub fn backend_id(&self, address: SocketAddr) -> BackendId {
+        let translated = self.forward == Forward::Nat && matches!(self.vip.ports, Ports::One(_));
+        BackendId { address: address.ip(), port: translated.then(|| address.port()) }
+    }
+}
+
+/// A configuration of connection ids, with the server ids that the file gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuicIds {
+    /// How servers make connection ids.
+    pub config: QuicConfig,
+    /// Server ids by the backend's name; others are derived.
+    pub named: BTreeMap<Arc<str>, ServerId>,
+}
+
+impl QuicIds {
+    /// Returns the server ids of backends, by name and id. Of two with the same server id, the
+    /// second has none; the names of the first such pair are returned, too.
+    pub fn server_ids<'n>(
+        &self,
+        backends: impl IntoIterator<Item = (&'n str, BackendId)>,
+    ) -> (BTreeMap<BackendId, ServerId>, Option<[String; 2]>) {
+        let mut owners = BTreeMap::<ServerId, (&str, BackendId)>::new();
+        let mut pair = None;
+        let mut all: Vec<_> = backends.into_iter().collect();
+        // Given ids come first: a derived one gives way.
+        all.sort_by_key(|(name, _)| !self.named.contains_key(*name));
+        for (name, backend) in all {
+            let given = self.named.get(name).copied();
+            let id = given.unwrap_or_else(|| self.config.derived_id(&backend));
+            let (owner, _) = owners.entry(id).or_insert((name, backend));
+            if *owner != name {
+                pair.get_or_insert_with(|| [(*owner).to_owned(), name.to_owned()]);
+            }
+        }
+        (owners.into_iter().map(|(id, (_, backend))| (backend, id)).collect(), pair)
+    }
 }
 
 /// The text is not a [`VipId`].

@@ -14,11 +14,14 @@ pub(crate) use read::{Published, PublishedService, address_of, read};
 
 use self::bytes::{bytes_mut, put};
 use self::lookup::Lookup;
-use crate::abi::{AccessChange, Backend, Directory, Forward, Range, Service, vip_kind};
-use crate::abi::{DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Mac, Reverse, Vip};
+use crate::abi::{
+    AccessChange, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory, Forward, Mac,
+    QUIC_CONFIGS, QuicServer, Range, Reverse, Service, Vip, vip_kind,
+};
 use crate::access::Access;
 use crate::limits::Limits;
 use crate::packet;
+use crate::quic::{QuicConfig, ServerId};
 use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
 
 /// A service of the directory. Writing it fills in its positions.
@@ -29,6 +32,9 @@ pub(crate) struct ServiceRecord {
     /// By slot; free slots are zero.
     pub(crate) backends: Vec<Backend>,
     pub(crate) access: Access,
+    pub(crate) quic: Vec<QuicConfig>,
+    /// Server ids by config rotation id, and the slots of their backends.
+    pub(crate) servers: Vec<(u8, ServerId, u16)>,
 }
 
 /// The hash tables do not fit with any of the seeds tried.
@@ -58,10 +64,12 @@ pub(crate) fn write(
     words[..rings].fill(0);
     let (vips, ranges) = vips(records);
     let macs: Vec<Mac> = stations.iter().map(mac).collect();
-    let lookups = lookups(limits, head.vip_seed, &vips, &replies(records), &macs);
-    let Lookups { vips, replies, macs } = lookups.ok_or(NoSeed)?;
+    let lookups =
+        lookups(limits, head.vip_seed, &vips, &replies(records), &quic_servers(records), &macs);
+    let Lookups { vips, replies, servers, macs } = lookups.ok_or(NoSeed)?;
     head.vip_seed = vips.seed;
     (head.vip_mask, head.reverse_mask) = (vips.mask(), replies.mask());
+    head.quic_mask = servers.mask();
     head.services = records.len() as u32;
     head.flags = match replies.is_empty() {
         true => 0,
@@ -72,6 +80,7 @@ pub(crate) fn write(
     put(bytes, 0, 0, &head);
     vips.write(bytes, at(limits.vips_offset));
     replies.write(bytes, at(limits.reverse_offset));
+    servers.write(bytes, at(limits.quic_servers_offset));
     macs.write(bytes, at(limits.macs_offset));
     for (index, range) in ranges.iter().enumerate() {
         put(bytes, at(limits.ranges_offset), index, range);
@@ -90,6 +99,10 @@ pub(crate) fn write(
             let (high, low) = ((bits >> 64) as u64, *bits as u64);
             put(bytes, at(limits.changes_offset), change, &AccessChange { high, low });
         }
+        for config in &record.quic {
+            let index = index * QUIC_CONFIGS + usize::from(config.rotation);
+            put(bytes, at(limits.quic_configs_offset), index, &config.published());
+        }
         backends_first += slots;
         changes_first += changes;
     }
@@ -106,15 +119,20 @@ pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
         };
         let service = Service { forward: spec.forward as u8, ..Service::default() };
         let backends = spec.backends.iter().map(backend).collect();
-        ServiceRecord { vip: spec.id(), service, backends, access: Access::default() }
+        let servers = spec.quic.iter().flat_map(|quic| &quic.servers);
+        let servers = servers.map(|((rotation, _), id)| (*rotation, *id, 0)).collect();
+        let (access, quic) = (Access::default(), Vec::new());
+        ServiceRecord { vip: spec.id(), service, backends, access, quic, servers }
     };
     let records: Vec<_> = snapshot.vips.iter().map(record).collect();
-    lookups(limits, seed, &vips(&records).0, &replies(&records), &[]).is_some()
+    let servers = quic_servers(&records);
+    lookups(limits, seed, &vips(&records).0, &replies(&records), &servers, &[]).is_some()
 }
 
 struct Lookups {
     vips: Lookup<Vip>,
     replies: Lookup<Reverse>,
+    servers: Lookup<QuicServer>,
     macs: Lookup<Mac>,
 }
 
@@ -128,6 +146,7 @@ fn lookups(
     seed: u32,
     vips: &[Vip],
     replies: &[Reverse],
+    servers: &[QuicServer],
     macs: &[Mac],
 ) -> Option<Lookups> {
     let seeds = (0..SEEDS).map(|attempt| seed.wrapping_add(attempt.wrapping_mul(0x9e37_79b9)));
@@ -138,6 +157,7 @@ fn lookups(
         Some(Lookups {
             vips: Lookup::vips(vips, room, limits.vips_max, seed)?,
             replies: Lookup::replies(replies, room, limits.reverse_max, seed)?,
+            servers: Lookup::servers(servers, room, limits.quic_servers_max, seed)?,
             macs: Lookup::macs(macs, seed)?,
         })
     })
@@ -207,6 +227,18 @@ fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
         }));
     }
     (vips, ranges)
+}
+
+/// Returns the server ids of all services.
+fn quic_servers(records: &[ServiceRecord]) -> Vec<QuicServer> {
+    let of = |(index, record): (usize, &ServiceRecord)| {
+        let servers = record.servers.clone().into_iter();
+        servers.map(move |(rotation, id, slot)| {
+            let config = (index * QUIC_CONFIGS) as u16 + u16::from(rotation) + 1;
+            QuicServer { id: id.padded(), config, slot, padding: 0 }
+        })
+    };
+    records.iter().enumerate().flat_map(of).collect()
 }
 
 /// Returns the translations of replies. A snapshot with two translations for one key is rejected

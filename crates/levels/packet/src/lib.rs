@@ -19,6 +19,7 @@ mod limits;
 mod memory;
 pub mod packet;
 mod program;
+mod quic;
 mod reason;
 mod registry;
 mod ring;
@@ -38,6 +39,7 @@ pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
 pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
 };
+pub use quic::{NotHex, Quic, QuicConfig, QuicKey, ServerId};
 pub use reason::Reason;
 pub use registry::{Evidence, Flow, FlowState, Registry, RegistryError};
 pub use ring::SOURCE_BUCKETS;

@@ -5,8 +5,8 @@ use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
     AccessChange, Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS,
-    PendingShare, REASONS, RECENT, Range, Reverse, SENDERS, Sender, Service, StateHeader,
-    TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
+    PendingShare, QUIC_CONFIGS, QuicConfig, QuicServer, REASONS, RECENT, Range, Reverse, SENDERS,
+    Sender, Service, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -98,12 +98,12 @@ macro_rules! limits {
 limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
-    macs_offset, changes_offset, changes_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
+    macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
 }
 
-const _: () = assert!(size_of::<Limits>() == 184);
+const _: () = assert!(size_of::<Limits>() == 196);
 
 const LINE_BYTES: usize = 64;
 
@@ -119,6 +119,10 @@ const TRANSLATED_PER_FLOW: u32 = 2;
 /// needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
 const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
+/// Server ids for each backend: of the configuration in use, and of the next or previous one.
+pub(crate) const SERVER_IDS_PER_BACKEND: u32 = 2;
+/// Entries for each server id, so that few probes are needed.
+const ENTRIES_PER_SERVER_ID: u32 = 4;
 /// The answer about a source changes at the first address of a prefix and after its last; and at
 /// the first address of all, if a service has a list of accepted sources.
 pub(crate) const CHANGES_PER_PREFIX: u32 = 2;
@@ -148,6 +152,8 @@ impl Limits {
             services_max: capacity.services,
             backends_max: capacity.backends,
             changes_max: capacity.prefixes * CHANGES_PER_PREFIX + capacity.services,
+            quic_servers_max: (capacity.backends * SERVER_IDS_PER_BACKEND * ENTRIES_PER_SERVER_ID)
+                .next_power_of_two(),
             rings_max: capacity.rings,
             ring_entries: capacity.ring_entries,
             touched_buckets: (capacity.flows * TAGS_PER_FLOW / TOUCHED_WAYS as u32)
@@ -178,15 +184,18 @@ impl Limits {
             at.place::<Backend>(self.backends_max),
             at.place::<Mac>(MACS as u32),
             at.place::<AccessChange>(self.changes_max),
+            at.place::<[QuicConfig; QUIC_CONFIGS]>(self.services_max),
+            at.place::<QuicServer>(self.quic_servers_max),
             at.place::<u16>(self.rings_max * self.ring_entries),
         ];
         let sizes = SharedSizes::new(capacity.pins as usize, None).with_extra(at.0 as u32);
         self.directory_offset = sizes.extra_offset::<PogCell>() as u32;
-        let [vips, ranges, reverse, services, backends, macs, changes, rings] =
+        let [vips, ranges, reverse, services, backends, macs, changes, configs, servers, rings] =
             offsets.map(|offset| self.directory_offset + offset);
         (self.vips_offset, self.ranges_offset, self.reverse_offset) = (vips, ranges, reverse);
         (self.services_offset, self.backends_offset) = (services, backends);
         (self.macs_offset, self.changes_offset, self.rings_offset) = (macs, changes, rings);
+        (self.quic_configs_offset, self.quic_servers_offset) = (configs, servers);
         self.cells_max = sizes.cells_max();
         self.a_offset = sizes.a_offset() as u32;
         self.b_offset = sizes.b_offset::<PogCell>() as u32;

@@ -21,6 +21,9 @@ pub(crate) mod protocol {
 
 const ETHERNET_BYTES: usize = 14;
 const VLAN_BYTES: usize = 4;
+const UDP_BYTES: usize = 8;
+/// Bytes of a datagram in which a decision may look for a QUIC connection id.
+pub const DATAGRAM_BYTES: usize = 32;
 
 const TCP_FIN: u8 = 1;
 pub(crate) const TCP_SYN: u8 = 2;
@@ -124,6 +127,10 @@ pub struct Parsed {
     pub fragment_protocol: u8,
     /// If it is ICMP.
     pub icmp: Option<Icmp>,
+    /// UDP: the first bytes of the datagram's data, zero behind its end.
+    pub datagram: [u8; DATAGRAM_BYTES],
+    /// UDP: bytes of data, as far as they are in this packet.
+    pub datagram_bytes: usize,
     /// Why it is dropped if it is for a VIP.
     pub fault: Option<Reason>,
 }
@@ -184,6 +191,8 @@ impl Parsed {
             fragment_id: 0,
             fragment_protocol: 0,
             icmp: None,
+            datagram: [0; DATAGRAM_BYTES],
+            datagram_bytes: 0,
             fault: None,
         }
     }
@@ -271,10 +280,19 @@ impl Parsed {
                 return;
             }
             protocol::TCP => self.tcp_flags = bytes[l4 + 13],
+            protocol::UDP => self.datagram(bytes, l4),
             _ => {}
         }
         self.tuple.source_port = bytes.be16(l4).unwrap_or(0);
         self.tuple.destination_port = bytes.be16(l4 + 2).unwrap_or(0);
+    }
+
+    fn datagram(&mut self, bytes: &Bytes<'_>, l4: usize) {
+        let end = l4 + usize::from(bytes.be16(l4 + 4).unwrap_or(0));
+        let data = bytes.get(l4 + UDP_BYTES..end.min(bytes.len())).unwrap_or_default();
+        let first = data.len().min(DATAGRAM_BYTES);
+        self.datagram[..first].copy_from_slice(&data[..first]);
+        self.datagram_bytes = data.len();
     }
 
     fn icmp(&self, bytes: &Bytes<'_>, l4: usize) -> Icmp {

@@ -75,6 +75,14 @@ reasons! {
     ForeignMac = 24, "foreign_mac";
     /// nat: there is no room to record the flow, so that its replies are not translated.
     RepliesFull = 25, "replies_full";
+    /// QUIC: a long header with an id that the client made: by five-tuple.
+    QuicClientId = 26, "quic_client_id";
+    /// QUIC: the datagram ends before its connection id, or the id is too short.
+    QuicIdShort = 27, "quic_id_short";
+    /// QUIC: no configuration has the first bits of the connection id: by five-tuple.
+    QuicConfigUnknown = 28, "quic_config_unknown";
+    /// QUIC: no backend has the server id of the connection id: by five-tuple.
+    QuicServerUnknown = 29, "quic_server_unknown";
 }
 
 impl Reason {

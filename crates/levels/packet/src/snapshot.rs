@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligibility};
 
 use crate::abi::{FlowKey, Forward};
 use crate::access::Access;
+use crate::quic::Quic;
 use crate::scheduler::FlowScheduler;
 
 /// Everything wanted of the packet level.
@@ -39,6 +41,8 @@ pub struct VipSpec {
     pub access: Access,
     /// Its own times until idle flows are forgotten.
     pub timeouts: OwnTimeouts,
+    /// UDP: connection ids of QUIC that have the server.
+    pub quic: Option<Arc<Quic>>,
     /// The pool, eligible or not, in the order of the configuration; no two with one address and
     /// port.
     pub backends: Vec<BackendSpec>,

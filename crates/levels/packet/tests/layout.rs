@@ -3,8 +3,8 @@
 
 use equipoise_packet::abi::{
     AccessChange, Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind,
-    FlowKey, Forward, How, Mac, Opening, PendingShare, Pick, Range, Reverse, Sender, Service,
-    StateHeader, Vip, vip_kind,
+    FlowKey, Forward, How, Mac, Opening, PendingShare, Pick, QuicConfig, QuicServer, Range,
+    Reverse, Sender, Service, StateHeader, Vip, quic_form, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -43,6 +43,8 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_reverse", Reverse::LAYOUT),
         ("eqp_service", Service::LAYOUT),
         ("eqp_access_change", AccessChange::LAYOUT),
+        ("eqp_quic_config", QuicConfig::LAYOUT),
+        ("eqp_quic_server", QuicServer::LAYOUT),
         ("eqp_backend", Backend::LAYOUT),
         ("eqp_state_header", StateHeader::LAYOUT),
         ("eqp_pending_share", PendingShare::LAYOUT),
@@ -120,6 +122,13 @@ fn every_enumeration_has_the_numbers_of_its_mirror() {
         ("source_bucket", Pick::SourceBucket as i64),
     ];
     assert_eq!(numbers(&btf, "eqp_pick", "EQP_PICK_"), of(&pick));
+    let form = [
+        ("free", quic_form::FREE.into()),
+        ("plaintext", quic_form::PLAINTEXT.into()),
+        ("single_pass", quic_form::SINGLE_PASS.into()),
+        ("four_pass", quic_form::FOUR_PASS.into()),
+    ];
+    assert_eq!(numbers(&btf, "eqp_quic_form", "EQP_QUIC_"), of(&form));
     let kind = [
         ("touch", EventKind::Touch as i64),
         ("fin", EventKind::Fin as i64),
@@ -133,6 +142,7 @@ fn every_enumeration_has_the_numbers_of_its_mirror() {
         ("turn", How::Turn as i64),
         ("fallback", How::Fallback as i64),
         ("fragment", How::Fragment as i64),
+        ("connection_id", How::ConnectionId as i64),
     ];
     assert_eq!(numbers(&btf, "eqp_how", "EQP_BY_"), of(&how));
 }

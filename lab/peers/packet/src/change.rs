@@ -254,6 +254,7 @@ fn vip(backends: u16) -> VipSpec {
         scheduler: FlowScheduler::Maglev,
         access: Access::default(),
         timeouts: OwnTimeouts::default(),
+        quic: None,
         backends: (0..backends).map(backend).collect(),
     }
 }

@@ -36,6 +36,7 @@ fn packet() -> PacketStatus {
             detail: None,
         }],
         vips: vec![VipStatus {
+            quic: Vec::new(),
             vip: "192.0.2.1:80/tcp".into(),
             pool: "web".into(),
             forward: "tunnel".into(),

@@ -136,14 +136,32 @@ pub struct VipStatus {
     /// Bytes of these packets, as received.
     pub bytes_total: u64,
     /// Packets by the table that chose their backend: `ring`, `pin`, `pending`, `turn`, `fallback`,
-    /// `fragment`.
+    /// `fragment`, `connection-id`.
     pub decisions: BTreeMap<String, u64>,
     /// Dropped packets by reason; reasons that never happened are absent.
     pub drops: BTreeMap<String, u64>,
     /// Notes on packets that were not dropped.
     pub notes: BTreeMap<String, u64>,
+    /// Connection ids of QUIC: the values that servers must make theirs by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quic: Vec<QuicStatus>,
     /// Backends, including those that left the configuration and still drain.
     pub backends: Vec<VipBackendStatus>,
+}
+
+/// A configuration of QUIC-LB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QuicStatus {
+    /// First three bits of the connection ids.
+    pub config_rotation: u8,
+    /// Bytes of a server id.
+    pub server_id_length: u8,
+    /// Bytes of a nonce.
+    pub nonce_length: u8,
+    /// `plaintext`, `aes-128-single-pass` or `aes-128-four-pass`.
+    pub algorithm: String,
+    /// Server ids, two hexadecimal digits for each byte, by the backend's name.
+    pub servers: BTreeMap<String, String>,
 }
 
 /// A backend of a VIP.

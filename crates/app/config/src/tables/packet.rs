@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
-use equipoise_packet::{Capacity, FlowScheduler, OnDown, VipId};
+use equipoise_packet::{Capacity, FlowScheduler, OnDown, QuicConfig, ServerId, VipId};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
+use super::super::quic::NamedId;
 use super::{DAY, NAME, ms, secs};
 
 /// Longest interface name that the kernel accepts: `IFNAMSIZ` without its final NUL.
@@ -67,6 +68,7 @@ pub(super) static PACKET: Table = Table {
             "24, or 56 for IPv6",
             "With key = \"source-prefix\": bits of the client's address that identify a flow.",
         ),
+        Opt::default("quic", Kind::Tables(&QUIC), "[]", QUIC.help),
         Opt::optional(
             "allow",
             Kind::Texts(&super::dns::PREFIX),
@@ -109,6 +111,47 @@ pub(super) static PACKET: Table = Table {
             Kind::Flag,
             "true",
             "tunnel, gue: a backend must also answer a TCP SYN for the VIP that is sent through its tunnel. For VIPs of TCP whose pool has `health`.",
+        ),
+    ],
+};
+
+static QUIC: Table = Table {
+    title: "[[packet.quic]]",
+    help: "udp: connection ids of QUIC that name the server (QUIC-LB, draft-ietf-quic-load-balancers-21), so that a \
+           connection stays at its backend when the client's address changes. The servers must make their connection \
+           ids by the same values. Packets without such an id go by their five-tuple. One table for each \
+           configuration that servers use.",
+    options: &[
+        Opt::default(
+            "config-rotation",
+            Kind::Count(0, QuicConfig::ROTATION_MAX as u64),
+            "0",
+            "First three bits of the connection ids. A new configuration has another value, until no connection uses \
+             the old one.",
+        ),
+        Opt::required(
+            "server-id-length",
+            Kind::Count(1, ServerId::BYTES_MAX as u64),
+            "Bytes of a server id. Ids that clients make are seldom mistaken for a server's if there are far more ids \
+             than servers.",
+        ),
+        Opt::required(
+            "nonce-length",
+            Kind::Count(QuicConfig::NONCE_MIN as u64, 18),
+            "Bytes of a nonce. With the server id at most 19. With `key-file`, 16 together cost the least.",
+        ),
+        Opt::optional(
+            "key-file",
+            Kind::Text(&FILE_PATH),
+            "server ids are readable for everyone",
+            "A file with the AES-128 key that encrypts connection ids: 32 hexadecimal digits, such as those of \
+             `openssl rand -hex 16`.",
+        ),
+        Opt::optional(
+            "server-ids",
+            Kind::Texts(&SERVER_ID),
+            "derived from each backend's address and the key; `equipoise status --json` has them",
+            "Server ids of backends, by their names.",
         ),
     ],
 };
@@ -302,6 +345,12 @@ pub(super) static INTERFACE: Form = Form {
             && ![".", ".."].contains(&text)
             && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':')
     },
+};
+
+static SERVER_ID: Form = Form {
+    noun: "a backend's server id",
+    accepted: "NAME=ID, the ID with two hexadecimal digits for each byte, such as \"10.0.0.21:443=a1b2c3d4\"",
+    fits: reads_as::<NamedId>,
 };
 
 static SECRET: Form = Form {

@@ -197,6 +197,8 @@ fn other_sample(name: &str) -> &'static str {
         "statuses" => "503",
         "upgrades" => "h2c",
         "cookie-secrets" => "00112233445566778899aabbccddeeff",
+        "key-file" => "/quic.key",
+        "server-ids" => "n1=01",
         "secret" => "/z.secret",
         "items" | "replies" | "control" => "rt/x",
         "item-type" | "reply-type" => "my_msgs::msg::dds_::Item_",

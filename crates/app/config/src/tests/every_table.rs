@@ -115,6 +115,14 @@ vip = "192.0.2.1:80/tcp"
 interface = "eth0"
 forward = "gue"
 pool = "q"
+[[packet]]
+vip = "192.0.2.1:443/udp"
+interface = "eth0"
+forward = "gue"
+pool = "q"
+[[packet.quic]]
+server-id-length = 1
+nonce-length = 4
 [flows]
 [[dispatch]]
 listen = "0.0.0.0:81"
@@ -243,6 +251,7 @@ fn pem() -> &'static BTreeMap<PathBuf, String> {
         [
             ("/node.crt", certificate()),
             ("/other.crt", certificate()),
+            ("/quic.key", "8f95f09245765f80256934e50c66207f\n".into()),
             ("/node.key", key.serialize_pem()),
             ("/authority.crt", ca.pem()),
             ("/authorities.crt", both),

@@ -18,6 +18,7 @@ mod load;
 mod loops;
 mod names;
 mod packet;
+mod quic;
 mod relations;
 mod routes;
 mod tls;

@@ -255,6 +255,7 @@ mod tests {
             key,
             access: equipoise_packet::Access::default(),
             timeouts: equipoise_packet::OwnTimeouts::default(),
+            quic: Vec::new(),
             when_down: OnDown::Move,
             check_tunnel: true,
         }

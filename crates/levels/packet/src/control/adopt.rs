@@ -154,7 +154,8 @@ impl Control {
     }
 
     fn service_of(&mut self, published: PublishedService, now: Instant) -> Option<Service> {
-        let PublishedService { vip, service, backends, access, ring, next, sequence } = published;
+        let PublishedService { vip, service, backends, access, ring, next, sequence, quic } =
+            published;
         let (salt, ring_seed) = self.seeds.of_vip(&vip);
         let is_between = service.flags & SERVICE_TRANSITION != 0;
         let pick = Pick::from_number(service.pick)?;
@@ -181,6 +182,7 @@ impl Control {
             key: FlowKey::from_numbers(service.key, service.key_bits)?,
             access,
             timeouts: timeouts_of(&service),
+            quic: quic.map(Arc::new),
             pick,
             scheduler: None,
             salt,

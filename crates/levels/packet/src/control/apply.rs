@@ -153,6 +153,7 @@ impl Control {
         (service.forward, service.pick) = (spec.forward, pick);
         (service.access, service.timeouts) = (spec.access.clone(), spec.timeouts);
         service.scheduler = Some(spec.scheduler);
+        service.set_quic(spec.quic.as_ref());
         let (numbers, memories) = (&mut self.numbers, &self.memories);
         let all = service.list(&spec.backends_in_turn(), len_max, quarantine, now, |backend| {
             let (number, is_new) = numbers.of(spec.id(), *backend)?;
@@ -185,6 +186,7 @@ impl Control {
                 scheduler,
                 access: service.access.clone(),
                 timeouts: service.timeouts,
+                quic: service.quic.clone(),
                 backends: service.listed.clone(),
             };
             let held_before = service.slots.held().count();

@@ -7,7 +7,7 @@ use super::Control;
 use super::error::ApplyError;
 use crate::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use crate::directory;
-use crate::limits::{CHANGES_PER_PREFIX, Limits};
+use crate::limits::{CHANGES_PER_PREFIX, Limits, SERVER_IDS_PER_BACKEND};
 use crate::snapshot::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
 
 pub(super) fn checked(
@@ -112,6 +112,9 @@ fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result
         let (what, wanted) = ("prefixes of `allow` and `deny`", prefixes(changes));
         return Err(ApplyError::Room { what, wanted, room, option: "[flows] prefixes-max" });
     }
+    let ids = snapshot.vips.iter().flat_map(|spec| &spec.quic).map(|quic| quic.servers.len()).sum();
+    let room_for_ids = limits.backends_max * SERVER_IDS_PER_BACKEND;
+    room("server ids of QUIC", ids, room_for_ids, "[flows] backends-max")?;
     let mut backends = 0;
     let mut rings = 0;
     for spec in &snapshot.vips {

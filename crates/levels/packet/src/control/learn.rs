@@ -94,6 +94,10 @@ impl Control {
     /// Whether a flow keeps its slot although this packet went elsewhere. Otherwise the flow has
     /// opened again.
     fn keeps_slot(&self, before: &Flow, event: &Event) -> bool {
+        // Another connection may use the same addresses and ports now. Its server is known.
+        if event.how == How::ConnectionId as u8 {
+            return before.registered;
+        }
         let is_stray = self.may_stray(before) && event.how != How::Pending as u8;
         before.pinned || before.registered || is_stray
     }

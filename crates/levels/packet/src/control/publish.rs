@@ -9,12 +9,13 @@ use super::service::{Change, Service};
 use super::{Control, Tick, Timeouts};
 use crate::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REPLIES_ALL, Directory,
-    Pick, SERVICE_PENDING, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
+    Pick, SERVICE_PENDING, SERVICE_QUIC, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
 };
 use crate::digest::Digest;
 use crate::directory::{ServiceRecord, address_bytes};
+use crate::quic::ServerId;
 use crate::ring::Ring;
-use crate::snapshot::Standing;
+use crate::snapshot::{BackendId, Standing};
 
 /// Maximum number of checks of flows that were learned while the copy was written; each time there
 /// are far fewer.
@@ -185,6 +186,7 @@ impl Control {
             Change::None if service.pick != Pick::Ring => SERVICE_PENDING,
             Change::None => 0,
         };
+        let flags = flags | if service.quic.is_some() { SERVICE_QUIC } else { 0 };
         let timeouts = self.timeouts_of(service);
         let record = crate::abi::Service {
             salt: service.salt,
@@ -212,6 +214,8 @@ impl Control {
             service: record,
             backends: backends.collect(),
             access: service.access.clone(),
+            quic: service.quic.as_ref().map_or_else(Vec::new, |quic| quic.configs.clone()),
+            servers: servers(service),
         }
     }
 
@@ -240,6 +244,15 @@ impl Control {
         }
         backend
     }
+}
+
+/// Returns the server ids of backends with a slot.
+fn servers(service: &Service) -> Vec<(u8, ServerId, u16)> {
+    let ids = service.quic.iter().flat_map(|quic| &quic.servers);
+    let seated = |((rotation, backend), id): (&(u8, BackendId), &ServerId)| {
+        Some((*rotation, *id, service.slots.of(backend)?))
+    };
+    ids.filter_map(seated).collect()
 }
 
 /// Converts to ticks of the table of translated flows, rounded up. A day, the longest timeout, is

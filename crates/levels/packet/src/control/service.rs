@@ -11,6 +11,7 @@ use super::status::Phase;
 use crate::abi::{FlowKey, Forward, Pick};
 use crate::access::Access;
 use crate::digest::Digest;
+use crate::quic::Quic;
 use crate::ring::{Ring, Seat};
 use crate::scheduler::FlowScheduler;
 use crate::slots::{Holder, Slots};
@@ -24,6 +25,8 @@ pub(super) struct Service {
     pub(super) key: FlowKey,
     pub(super) access: Access,
     pub(super) timeouts: OwnTimeouts,
+    /// Server ids of listed backends, and of others while they drain.
+    pub(super) quic: Option<Arc<Quic>>,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
     pub(super) scheduler: Option<FlowScheduler>,
@@ -114,6 +117,7 @@ impl Service {
             key,
             access: Access::default(),
             timeouts: OwnTimeouts::default(),
+            quic: None,
             pick,
             scheduler: None,
             salt,
@@ -124,6 +128,19 @@ impl Service {
             change: Change::None,
             is_stale: true,
         }
+    }
+
+    /// Sets the connection ids. Backends that have left keep theirs while they have a slot.
+    pub(super) fn set_quic(&mut self, quic: Option<&Arc<Quic>>) {
+        let next = quic.map(|quic| match &self.quic {
+            Some(before) if !Arc::ptr_eq(before, quic) => {
+                let mut next = Quic::clone(quic);
+                next.keep_from(before, |backend| self.slots.of(backend).is_some());
+                Arc::new(next)
+            }
+            _ => Arc::clone(quic),
+        });
+        self.quic = next;
     }
 
     /// Whether every flow must be pinned, because a packet of a known flow may be mistaken for the

@@ -1,7 +1,7 @@
-//! The hash tables of VIPs, replies and MAC addresses: open addressing with few probes.
+//! The hash tables of VIPs, replies, server ids and MAC addresses: open addressing with few probes.
 
 use super::bytes::put;
-use crate::abi::{MACS, Mac, PROBES_MAX, Plain, Reverse, Vip};
+use crate::abi::{MACS, Mac, PROBES_MAX, Plain, QuicServer, Reverse, Vip};
 use crate::address_hash::{address_hash, station_hash};
 
 /// A hash table with its seed.
@@ -84,6 +84,19 @@ impl Lookup<Reverse> {
     ) -> Option<Lookup<Reverse>> {
         Lookup::new(replies, room, entries_max, seed, |it| {
             address_hash(seed, &it.address, it.port, it.protocol)
+        })
+    }
+}
+
+impl Lookup<QuicServer> {
+    pub(super) fn servers(
+        servers: &[QuicServer],
+        room: usize,
+        entries_max: u32,
+        seed: u32,
+    ) -> Option<Lookup<QuicServer>> {
+        Lookup::new(servers, room, entries_max, seed, |it| {
+            address_hash(seed, &it.id, it.config.to_ne_bytes(), 0)
         })
     }
 }

@@ -4,12 +4,14 @@ use std::net::IpAddr;
 
 use super::bytes::{bytes, get};
 use crate::abi::{
-    AccessChange, Backend, Directory, PROBES_MAX, Range, SLOTS_MAX, Service, Vip, vip_kind,
+    AccessChange, Backend, Directory, PROBES_MAX, QUIC_CONFIGS, QuicServer, Range, SERVICE_QUIC,
+    SLOTS_MAX, Service, Vip, vip_kind,
 };
 use crate::access::Access;
 use crate::limits::Limits;
+use crate::quic::{Quic, QuicConfig, ServerId};
 use crate::ring::Ring;
-use crate::snapshot::{Ports, Protocol, VipId};
+use crate::snapshot::{BackendId, Ports, Protocol, VipId};
 
 /// The published directory.
 #[derive(Clone, Debug)]
@@ -28,6 +30,7 @@ pub(crate) struct PublishedService {
     pub(crate) ring: Ring,
     pub(crate) next: Ring,
     pub(crate) sequence: Ring,
+    pub(crate) quic: Option<Quic>,
 }
 
 /// Reads a directory; `None` if it is inconsistent.
@@ -59,9 +62,44 @@ pub(crate) fn read(limits: &Limits, words: &[u64]) -> Option<Published> {
     }
     let services = (0..).zip(vips).map(|(index, vip)| {
         let service: Service = get(bytes, at(limits.services_offset), index)?;
-        service_of(limits, bytes, service, vip?)
+        let mut of = service_of(limits, bytes, service, vip?)?;
+        of.quic = quic_of(limits, bytes, &head, index, &of);
+        Some(of)
     });
     Some(Published { head, services: services.collect::<Option<_>>()? })
+}
+
+/// The connection ids of the service at an index.
+fn quic_of(
+    limits: &Limits,
+    bytes: &[u8],
+    head: &Directory,
+    index: usize,
+    of: &PublishedService,
+) -> Option<Quic> {
+    let at = |offset: u32| (offset - limits.directory_offset) as usize;
+    if of.service.flags & SERVICE_QUIC == 0 {
+        return None;
+    }
+    let first = index * QUIC_CONFIGS;
+    let config = |rotation: u8| {
+        let index = first + usize::from(rotation);
+        QuicConfig::of_published(rotation, &get(bytes, at(limits.quic_configs_offset), index)?)
+    };
+    let configs: Vec<QuicConfig> = (0..=QuicConfig::ROTATION_MAX).filter_map(config).collect();
+    let entries = (head.quic_mask & (limits.quic_servers_max - 1)) as usize + 1;
+    let server = |entry: usize| {
+        let server: QuicServer = get(bytes, at(limits.quic_servers_offset), entry)?;
+        let rotation = usize::from(server.config).checked_sub(first + 1)? as u8;
+        let config = configs.iter().find(|it| it.rotation == rotation)?;
+        let backend = of.backends.get(usize::from(server.slot))?;
+        let address = address_of(&backend.address, backend.family)?;
+        let port = Some(u16::from_be_bytes(backend.port)).filter(|port| *port != 0);
+        let id = ServerId::of(&server.id[..usize::from(config.server_id_bytes)]);
+        Some(((rotation, BackendId { address, port }), id))
+    };
+    let servers = (0..entries).filter_map(server).collect();
+    Some(Quic { configs, servers })
 }
 
 fn service_of(
@@ -108,6 +146,7 @@ fn service_of(
         service,
         backends,
         access: Access::published(changes),
+        quic: None,
     })
 }
 

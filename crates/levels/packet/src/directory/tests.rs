@@ -39,7 +39,8 @@ fn record(vip: VipId, forward: Forward, backends: &[(&str, u16)]) -> ServiceReco
         ..Service::default()
     };
     let backends = backends.iter().map(backend).collect();
-    ServiceRecord { vip, service, backends, access: Access::new(true, [3, 5]) }
+    let (quic, servers) = (Vec::new(), Vec::new());
+    ServiceRecord { vip, service, backends, access: Access::new(true, [3, 5]), quic, servers }
 }
 
 /// The maximum number of stations.

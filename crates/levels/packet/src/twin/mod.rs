@@ -7,6 +7,7 @@
 mod decision;
 mod forward;
 mod pick;
+mod quic;
 mod state;
 mod tables;
 mod translated;
@@ -21,7 +22,7 @@ pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
 use translated::Translated;
 
-use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, Sender, Service};
+use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, SERVICE_QUIC, Sender, Service};
 use crate::digest::Digest;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -264,7 +265,8 @@ impl Packet<'_> {
         let Self { tables, state, .. } = *self;
         let (service, source) = (&at.service, &tuple.source);
         let choice = Choice { tables, state, service, digest, source, occasion };
-        let Some((slot, how)) = choice.make() else {
+        let named = self.by_connection_id(&at).map(|slot| (slot, How::ConnectionId));
+        let Some((slot, how)) = named.or_else(|| choice.make()) else {
             let nowhere = Decision::drop(Reason::NoBackend, Some(at));
             return (Decision { digest: Some(digest), ..nowhere }, None);
         };
@@ -292,6 +294,18 @@ impl Packet<'_> {
             self.note_sender(tuple);
         }
         (decision, first)
+    }
+
+    /// Returns the slot of the backend that the packet's connection id names.
+    fn by_connection_id(&self, at: &ServiceAt) -> Option<u16> {
+        if at.service.flags & SERVICE_QUIC == 0 || self.parsed.icmp.is_some() {
+            return None;
+        }
+        let named = quic::slot(self.parsed, at, self.tables);
+        if let Err(reason) = named {
+            self.state.count(Some(at.service.number), reason);
+        }
+        named.ok()
     }
 
     fn note_sender(&self, tuple: &Tuple) {

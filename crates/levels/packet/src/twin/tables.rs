@@ -8,8 +8,8 @@ use equipoise_pog::Seed;
 
 use crate::abi::{
     AccessChange, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory,
-    FlowKey, MACS, Mac, PROBES_MAX, Plain, RANGES_MAX, Range, Reverse, SENDERS, Service, Vip,
-    vip_kind,
+    FlowKey, MACS, Mac, PROBES_MAX, Plain, QUIC_CONFIGS, QuicConfig, QuicServer, RANGES_MAX, Range,
+    Reverse, SENDERS, Service, Vip, vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes, first_of_prefix};
@@ -179,6 +179,27 @@ impl<'a> Tables<'a> {
             }
         }
         from % 2 == 1
+    }
+
+    /// The configuration of connection ids at an index.
+    pub(super) fn quic_config(&self, index: u32) -> QuicConfig {
+        if index >= self.limits.services_max * QUIC_CONFIGS as u32 {
+            return QuicConfig::default();
+        }
+        self.entry(self.limits.quic_configs_offset, index)
+    }
+
+    /// The slot of the backend with this server id, of the configuration at an index.
+    pub(super) fn quic_server(&self, config: u32, id: &[u8; 16]) -> Option<u16> {
+        let config = config as u16 + 1;
+        let hash = address_hash(self.directory.vip_seed, id, config.to_ne_bytes(), 0);
+        let mask = self.directory.quic_mask & (self.limits.quic_servers_max - 1);
+        (0..PROBES_MAX as u32)
+            .map(|probe| hash.wrapping_add(probe) & mask)
+            .map(|index| self.entry::<QuicServer>(self.limits.quic_servers_offset, index))
+            .take_while(|server| server.config != 0)
+            .find(|server| server.config == config && server.id == *id)
+            .map(|server| server.slot)
     }
 
     /// The backend in a slot of the service. `None`: there is no such slot.

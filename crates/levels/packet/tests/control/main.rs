@@ -8,6 +8,7 @@ mod adoption;
 mod changes;
 mod floods;
 mod learning;
+mod quic;
 mod refusals;
 mod registered;
 mod replies;

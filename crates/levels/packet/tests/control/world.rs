@@ -95,6 +95,7 @@ pub(crate) fn vip(vip: u8, scheduler: FlowScheduler, backends: &[Backend]) -> Vi
         scheduler,
         access: Access::default(),
         timeouts: OwnTimeouts::default(),
+        quic: None,
         backends: backends.iter().map(|&number| backend(number)).collect(),
     }
 }
@@ -243,8 +244,21 @@ impl World {
 
     /// One packet at one balancer: the backend that gets it.
     pub(crate) fn send_to(&mut self, balancer: usize, packet: Packet) -> Option<Backend> {
+        self.run_frame(balancer, packet, &packet.frame())
+    }
+
+    #[allow(dead_code, reason = "of the tests of the control side alone")]
+    /// The same with a datagram of other data.
+    pub(crate) fn send_data(&mut self, packet: Packet, data: &[u8]) -> Option<Backend> {
+        let mut frame = [&packet.frame()[..42], data].concat();
+        frame[17] = 28 + data.len() as u8;
+        frame[39] = 8 + data.len() as u8;
+        self.run_frame(0, packet, &frame)
+    }
+
+    fn run_frame(&mut self, balancer: usize, packet: Packet, frame: &[u8]) -> Option<Backend> {
         let cpu = packet.client % self.limits.cpus_max;
-        let (verdict, frame) = self.programs[balancer].run(cpu, INGRESS, &packet.frame());
+        let (verdict, frame) = self.programs[balancer].run(cpu, INGRESS, frame);
         match verdict {
             XDP_DROP => None,
             XDP_PASS => panic!("{packet:?} is not for a VIP"),

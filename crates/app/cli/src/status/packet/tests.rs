@@ -25,6 +25,7 @@ fn packet() -> PacketStatus {
         drops_total: 6,
     };
     let vip = VipStatus {
+        quic: Vec::new(),
         vip: "192.0.2.1:80/tcp".into(),
         pool: "web".into(),
         forward: "nat".into(),
