@@ -50,6 +50,14 @@ impl Instance {
         stdout(&output)
     }
 
+    /// The output of a command with the exit code 1.
+    fn refused(&self, args: &[&str]) -> String {
+        let socket = self.folder.path("api.sock");
+        let output = equipoise(&[args, &["--api", text(&socket)]].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
     /// The addresses of a name, and the answer's TTL.
     fn addresses(&self, name: &str) -> (Vec<[u8; 4]>, u32) {
         addresses(&ask(self.port.address(), name, A))
@@ -162,10 +170,10 @@ fn the_reasons_of_an_answer_are_told_and_nothing_is_counted() {
     assert!(fixed.contains("dns: text.cluster.example.: text.cluster.example. 300 TXT"), "{fixed}");
     let missing = name("missing.cluster.example", "A");
     assert!(missing.contains("the zone has no such name"), "{missing}");
-    let url = instance.command(&["why", "http://www.cluster.example/"]);
+    let url = instance.refused(&["why", "http://www.cluster.example/"]);
     let line = "dns: www.cluster.example. has the address ";
     assert!(url.contains(line) && url.contains("no front door takes it"), "{url}");
-    let away = instance.command(&["why", "http://a.example/"]);
+    let away = instance.refused(&["why", "http://a.example/"]);
     assert!(away.contains("dns: a.example.: no zone of this process has it\n"), "{away}");
     let status = instance.command(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();

@@ -43,6 +43,17 @@ impl Rig {
         stdout(&output)
     }
 
+    /// The explanation of a subject that the process does not take.
+    fn not_taken(&self, args: &[&str]) -> String {
+        let socket = self.folder.path("api.sock");
+        let output = equipoise(&[&["why"], args, &["--api", text(&socket)]].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+        let (answer, error) = (stdout(&output), stderr(&output));
+        let outcome = answer.lines().next().expect("an outcome");
+        assert_eq!(error, format!("equipoise: {outcome}\n"));
+        answer
+    }
+
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.front.address())
     }
@@ -217,7 +228,7 @@ fn routes_and_answers_of_the_proxy_have_reasons() {
     assert!(far.contains("from 192.0.2.7: backend main/b0\n"), "{far}");
 
     let away = format!("http://127.0.0.1:{}/", free_port().address().port());
-    let away = rig.command(&["why", &away]);
+    let away = rig.not_taken(&[&away]);
     assert!(away.contains("no front door listens there: name one with --front-door"), "{away}");
     let named = rig.command(&["why", "http://shop.example/", "--front-door", "door"]);
     assert!(named.contains(": backend main/b0\n"), "{named}");
@@ -355,6 +366,6 @@ fn a_connection_has_its_front_door_and_its_certificate() {
         let response = client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("an answer");
         assert_eq!(answer["backend"], *response.text(), "{answer:#}");
     }
-    let udp = rig.command(&["why", "udp", "127.0.0.1:1", "127.0.0.1:2"]);
+    let udp = rig.not_taken(&["udp", "127.0.0.1:1", "127.0.0.1:2"]);
     assert!(udp.contains("no front door takes it: there is none of this protocol\n"), "{udp}");
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use equipoise_api::wire::why::{
     FlowProtocol, WhyAnswer, WhyFlow, WhyItem, WhyName, WhyQuestion, WhyRequest,
 };
@@ -17,6 +17,17 @@ pub struct Args {
     /// STREAM with a slice, key=TEXT or number=N
     #[arg(value_name = "SUBJECT", required = true, num_args = 1..=3)]
     subject: Vec<String>,
+    #[command(flatten)]
+    details: Details,
+    #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Details of a request or a query.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Details {
     /// Method of the request [default: GET]
     #[arg(long)]
     method: Option<String>,
@@ -32,32 +43,34 @@ pub struct Args {
     /// Explain each route that does not match, also if they are many
     #[arg(long)]
     all: bool,
-    #[command(flatten)]
-    answer: AnswerArgs,
-    #[command(flatten)]
-    api: ApiArgs,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// The subject is none, the process that is asked does not answer or refuses, or standard output
-/// cannot be written.
+/// The subject is none, the process that is asked does not answer, refuses or does not take the
+/// subject, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let question = question(&args)?;
+    let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
+    let question = question(&words, &args.details)?;
     let answer = args.api.client().await?.why(&question).await?;
-    args.answer.print(&answer, text)
+    args.answer.print(&answer, text)?;
+    ensure!(answer.taken, "{}: {}", answer.subject, answer.outcome);
+    Ok(ExitCode::SUCCESS)
 }
 
-fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
-    let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
+/// The question about a subject.
+///
+/// # Errors
+/// The words are no subject, or the details are not of it.
+pub(crate) fn question(words: &[&str], args: &Details) -> anyhow::Result<WhyQuestion> {
     let is_of_request =
         args.method.is_some() || args.front_door.is_some() || !args.headers.is_empty() || args.all;
     let flow = |protocol, from: &str, to: &str| {
         let (from, to) = (from.to_owned(), to.to_owned());
         WhyQuestion { flow: Some(WhyFlow { protocol, from, to }), ..WhyQuestion::default() }
     };
-    let question = match words[..] {
+    let question = match *words {
         [url] if url.contains("://") => WhyQuestion {
             request: Some(WhyRequest {
                 url: url.to_owned(),
@@ -91,7 +104,7 @@ fn question(args: &Args) -> anyhow::Result<WhyQuestion> {
     Ok(question)
 }
 
-fn of_name(name: &str, record_type: Option<&str>, args: &Args) -> WhyQuestion {
+fn of_name(name: &str, record_type: Option<&str>, args: &Details) -> WhyQuestion {
     let name = name.to_owned();
     let name = WhyName { name, record_type: record_type.map(Into::into), from: args.from.clone() };
     WhyQuestion { name: Some(name), ..WhyQuestion::default() }
@@ -111,7 +124,8 @@ fn item(stream: &str, of: &str) -> anyhow::Result<WhyQuestion> {
     Ok(WhyQuestion { item: Some(item), ..WhyQuestion::default() })
 }
 
-fn text(answer: &WhyAnswer) -> String {
+/// The decisions, line by line.
+pub(crate) fn text(answer: &WhyAnswer) -> String {
     let mut text = format!("{}: {}\n", answer.subject, answer.outcome);
     for step in &answer.steps {
         text.push_str(&format!("  {}: {}\n", step.level, step.text));
@@ -133,7 +147,8 @@ mod tests {
 
     fn asked(words: &[&str]) -> anyhow::Result<WhyQuestion> {
         let line = Line::try_parse_from(["why"].iter().chain(words))?;
-        question(&line.args)
+        let words: Vec<_> = line.args.subject.iter().map(String::as_str).collect();
+        question(&words, &line.args.details)
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn the_limits_of_the_route_are_asked_first_as_for_a_request() {
 fn a_front_door_that_does_not_exist_is_named() {
     let main = backends("main", 1);
     let rig = Rig::new("why-nope", &pool("main", &main, ""), "pool = \"main\"\n");
-    let nope = rig.why("/", &["--front-door", "nope"]);
+    let nope = rig.not_taken(&[&rig.url("/"), "--front-door", "nope"]);
     let expected = "no front door has the name \"nope\"; there are \"door\" at 127.0.0.1:";
     assert!(nope.contains(expected), "{nope}");
 }

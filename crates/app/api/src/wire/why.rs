@@ -110,11 +110,18 @@ pub struct WhyAnswer {
     pub subject: String,
     /// Where it goes, in words.
     pub outcome: String,
+    /// Whether it is for this process; false if no front door, VIP or zone is for it.
+    #[serde(default = "taken")]
+    pub taken: bool,
     /// The backend that serves it, as `POOL/BACKEND`; absent if several may, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// The decisions, in their order.
     pub steps: Vec<WhyStep>,
+}
+
+fn taken() -> bool {
+    true
 }
 
 /// A decision.

@@ -144,6 +144,6 @@ impl WhyOperator for Recorder {
     async fn explain(&self, _: WhyQuestion) -> Result<WhyAnswer, OperateError> {
         let step = WhyStep { level: "session".into(), text: "it does".into(), backend: None };
         let (subject, outcome) = ("a request".into(), "nowhere".into());
-        Ok(WhyAnswer { subject, outcome, backend: None, steps: vec![step] })
+        Ok(WhyAnswer { subject, outcome, taken: true, backend: None, steps: vec![step] })
     }
 }

@@ -36,7 +36,7 @@ pub fn item_answer(
         None => format!("stream {}, slice {slice}", stream.name),
     };
     let steps = lines.into_iter().map(|line| step("slice", line)).collect();
-    Some(wire::WhyAnswer { subject, outcome, backend: None, steps })
+    Some(wire::WhyAnswer { subject, outcome, taken: true, backend: None, steps })
 }
 
 fn owner(state: &SliceState) -> String {

@@ -27,7 +27,8 @@ pub fn answer(
     }
     answer.leave_pool(status);
     let (outcome, backend) = answer.outcome();
-    wire::WhyAnswer { subject, outcome, backend, steps: answer.steps }
+    let taken = !steps.iter().any(|step| matches!(step, DecisionStep::NoFrontDoor { .. }));
+    wire::WhyAnswer { subject, outcome, taken, backend, steps: answer.steps }
 }
 
 /// A decision of a level.

@@ -17,7 +17,8 @@ pub fn name_answer(subject: String, preview: &Preview) -> wire::WhyAnswer {
         [] => format!("{} without records", preview.code),
         records => data(records).join(", "),
     };
-    wire::WhyAnswer { subject, outcome, backend: None, steps }
+    let taken = preview.code != "REFUSED";
+    wire::WhyAnswer { subject, outcome, taken, backend: None, steps }
 }
 
 /// The decision about the host of a request, in one line.

@@ -26,7 +26,7 @@ pub fn packet_answer(
     };
     let mut steps = before;
     steps.push(packet_step(flow, is_port_known));
-    wire::WhyAnswer { subject, outcome, backend, steps }
+    wire::WhyAnswer { subject, outcome, taken: true, backend, steps }
 }
 
 /// The packet level's decision.
