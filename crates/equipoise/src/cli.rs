@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Events(events::Args),
     /// Stop new work for a backend, which finishes its current work; or remove a node of the
     /// cluster from DNS answers
-    Drain(change::TargetArgs),
+    Drain(change::DrainArgs),
     /// Give a drained backend or node new work again
     Undrain(change::TargetArgs),
     /// Give a disabled backend new work again

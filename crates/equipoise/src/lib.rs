@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => block_on(demonstrate(args)),
         Command::Status(args) => block_on(commands::status::run(args)),
         Command::Events(args) => block_on(commands::events::run(args)),
-        Command::Drain(args) => block_on(commands::change::run_on_target("drain", args)),
+        Command::Drain(args) => block_on(commands::change::drain(args)),
         Command::Undrain(args) => block_on(commands::change::run_on_target("undrain", args)),
         Command::Enable(args) => block_on(commands::change::run("enable", args)),
         Command::Disable(args) => block_on(commands::change::run("disable", args)),

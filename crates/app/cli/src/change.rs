@@ -2,14 +2,24 @@
 //! node of the cluster.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use equipoise_api::wire::Changed;
+use anyhow::{Context, ensure};
+use equipoise_api::client::Client;
 use equipoise_api::wire::plan::NodeStatus;
+use equipoise_api::wire::{Admin, Changed};
 
 use crate::argument::BackendName;
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
+use crate::progress::Progress;
+use crate::watch::may_come_back;
+
+/// Interval between questions for the work that is left.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Longest time without an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments of commands for a backend.
 #[derive(Debug, clap::Args)]
@@ -46,6 +56,61 @@ pub struct TargetArgs {
     api: ApiArgs,
 }
 
+/// Arguments of `equipoise drain`.
+#[derive(Debug, clap::Args)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Wait until the backend has finished its work, so that it can be stopped
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Drains a backend or a node.
+///
+/// # Errors
+/// The process that is asked does not answer or refuses, the drain is taken back while it is
+/// waited for, or standard output cannot be written.
+pub async fn drain(args: DrainArgs) -> anyhow::Result<ExitCode> {
+    let DrainArgs { target, wait } = args;
+    if !wait {
+        return run_on_target("drain", target).await;
+    }
+    let TargetArgs { target, answer, api } = target;
+    let BackendName { pool, backend } = target.parse().context("--wait is of a backend")?;
+    let client = api.client().await?;
+    let changed = client.change(&pool, &backend, "drain").await?;
+    answer.print(&drained(&client, changed).await?, text)
+}
+
+/// Waits until the backend has no work. Answers that fail are asked for again: the process may be
+/// replaced by an upgrade.
+async fn drained(client: &Client, mut changed: Changed) -> anyhow::Result<Changed> {
+    let name = format!("{}/{}", changed.pool, changed.backend.name);
+    let work = |changed: &Changed| changed.backend.in_flight + changed.backend.flows;
+    let progress = Progress::of_work(format!("{name} drains"), work(&changed));
+    let mut answered = Instant::now();
+    while work(&changed) > 0 {
+        progress.left(work(&changed));
+        tokio::time::sleep(PERIOD).await;
+        let status = match client.status().await {
+            Ok(status) => status,
+            Err(error) if may_come_back(&error) && answered.elapsed() < PATIENCE => continue,
+            Err(error) => return Err(error.into()),
+        };
+        answered = Instant::now();
+        let pool = status.pools.into_iter().find(|pool| pool.name == changed.pool);
+        let found = pool.into_iter().flat_map(|pool| pool.backends);
+        let found = found.into_iter().find(|backend| backend.name == changed.backend.name);
+        changed.backend = found.with_context(|| format!("{name} was removed"))?;
+        ensure!(
+            changed.backend.admin == Admin::Drain,
+            "{name} is not drained any more: the process has restarted, or an operator has taken the drain back"
+        );
+    }
+    Ok(changed)
+}
+
 /// A target with a slash is a backend: names of members have no slash.
 ///
 /// # Errors
@@ -64,7 +129,8 @@ pub async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<Exi
     answer.print(&node, node_text)
 }
 
-fn node_text(node: &NodeStatus) -> String {
+/// The new state of the node, with its shares.
+pub(crate) fn node_text(node: &NodeStatus) -> String {
     let standing = node.standing.as_deref().unwrap_or("not planned");
     let mut text = format!("node {}: wanted {}, {standing}\n", node.name, node.admin.word());
     for (name, share) in &node.shares {

@@ -24,6 +24,7 @@ pub mod logs;
 pub mod pin;
 pub mod plan;
 mod process;
+mod progress;
 mod readiness;
 pub mod ready;
 pub mod reload;

@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use equipoise_api::client::{Client, ClientError};
 use equipoise_api::wire::{Upgrade, Upgraded};
 use equipoise_basics::counted;
 
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
+use crate::progress::Progress;
 
 /// Arguments of `equipoise upgrade`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +21,16 @@ pub struct Args {
     /// Time for the new process to get ready; at most 25
     #[arg(long, value_name = "SECONDS")]
     within: Option<f64>,
+    /// Wait until the replaced process has finished its connections
+    #[arg(long)]
+    wait: bool,
 }
+
+/// Time for the new process to get ready, without `--within`.
+const WITHIN: f64 = 25.0;
+
+/// Interval between questions for the connections of the replaced process.
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 ///
@@ -28,8 +39,29 @@ pub struct Args {
 /// standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let how = Upgrade { within_seconds: args.within };
-    let now = args.api.client().await?.upgrade(&how).await?;
+    let client = args.api.client().await?;
+    // A limit that is none is refused.
+    let limit = Duration::try_from_secs_f64(args.within.unwrap_or(WITHIN)).unwrap_or_default();
+    let answer = client.upgrade(&how);
+    let now = Progress::within("the new process starts", limit, answer).await?;
+    if args.wait {
+        wait(&client, &now).await?;
+    }
     args.answer.print(&now, text)
+}
+
+/// Waits until the replaced process has finished its connections.
+async fn wait(client: &Client, now: &Upgraded) -> Result<(), ClientError> {
+    let what = format!("process {} finishes connections", now.replaced_pid);
+    let progress = Progress::of_work(what, now.connections);
+    loop {
+        let replaced = client.status().await?.replaced;
+        let Some(left) = replaced.iter().find(|it| it.pid == now.replaced_pid) else {
+            return Ok(());
+        };
+        progress.left(left.connections);
+        tokio::time::sleep(PERIOD).await;
+    }
 }
 
 fn text(now: &Upgraded) -> String {
