@@ -2,7 +2,31 @@ import { expect, test } from "vitest";
 
 import { facts, headline } from "../src/pure/headline";
 import { rates, sample } from "../src/pure/rates";
+import type { Backend, Pool, Status } from "../src/api/types";
+import cases from "./headline.json";
 import { backend, status, type Wish } from "./samples";
+
+/** A case, which `equipoise top` is tested with, too. */
+interface Case {
+  name: string;
+  backends?: ({ name: string } & Partial<Backend>)[];
+  pool?: Partial<Pool>;
+  changes?: Partial<Status>;
+  degraded?: string[];
+  /** Refused a second, by level and reason. */
+  refused?: Record<string, Record<string, number>>;
+  facts: [string, string, string][];
+}
+
+test.each(cases as unknown as Case[])("$name", (one) => {
+  const backends = (one.backends ?? [{ name: "b1" }]).map((each) => backend(each.name, each));
+  const now = status({ backends, changes: one.changes ?? {} });
+  Object.assign(now.pools[0]!, one.pool ?? {});
+  const rates = new Map(Object.entries(one.refused ?? {}).flatMap(([level, reasons]) =>
+    Object.entries(reasons).map(([reason, rate]): [string, number] => [`${level}.refused.${reason}`, rate])));
+  const found = facts(now, { phase: "running", degraded: one.degraded ?? [] }, rates);
+  expect(found.map((fact) => [fact.severity, fact.text, fact.remedy])).toEqual(one.facts);
+});
 
 function sentences(wish: Wish): string[] {
   return facts(status(wish), { phase: "running", degraded: [] }, null).map((fact) => `${fact.severity}: ${fact.text}`);

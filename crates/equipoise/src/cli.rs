@@ -12,7 +12,7 @@ use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
     announce, api_token, argument, backend, change, check, cluster, decap, events, flow, import,
-    pin, plan, ready, reload, schema, slice, status, upgrade, weight, why,
+    pin, plan, ready, reload, schema, slice, status, top, upgrade, weight, why,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Show front doors, pools and backends of a running equipoise
     Status(status::Args),
+    /// Show a running equipoise on the whole terminal, and steer it by keys
+    Top(top::Args),
     /// Show what has changed in a running equipoise, or follow it
     Events(events::Args),
     /// Stop new work for a backend, which finishes its current work; or remove a node of the
@@ -157,7 +159,7 @@ mod tests {
     }
 
     /// Commands that run until they are stopped, or print a format of their own.
-    const WITHOUT_JSON: [&str; 11] = [
+    const WITHOUT_JSON: [&str; 12] = [
         "equipoise-run",
         "equipoise-agent",
         "equipoise-demo-cluster",
@@ -166,6 +168,7 @@ mod tests {
         "equipoise-announce",
         "equipoise-decap",
         "equipoise-slice-worker",
+        "equipoise-top",
         "equipoise-schema",
         "equipoise-completions",
         "equipoise-man",

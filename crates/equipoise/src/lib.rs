@@ -29,6 +29,7 @@ pub fn main() -> ExitCode {
         Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
         Command::Demo(args) => block_on(demonstrate(args)),
         Command::Status(args) => block_on(commands::status::run(args)),
+        Command::Top(args) => block_on(commands::top::run(args)),
         Command::Events(args) => block_on(commands::events::run(args)),
         Command::Drain(args) => block_on(commands::change::drain(args)),
         Command::Undrain(args) => block_on(commands::change::run_on_target("undrain", args)),

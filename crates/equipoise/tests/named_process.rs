@@ -119,9 +119,10 @@ fn the_process_that_is_named_is_asked_in_every_way_of_naming_it() {
 }
 
 /// Every command that asks a running process.
-const ASKING: [&[&str]; 28] = [
+const ASKING: [&[&str]; 29] = [
     &["status"],
     &["status", "--cluster"],
+    &["top"],
     &["drain", "web/b"],
     &["drain", "node"],
     &["undrain", "web/b"],

@@ -34,6 +34,7 @@ pub mod slice;
 pub mod status;
 mod syslog;
 mod table;
+pub mod top;
 pub mod upgrade;
 mod view;
 mod watch;

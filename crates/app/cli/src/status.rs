@@ -51,6 +51,14 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     watch::show(args.watch, async || client.status().await, render).await
 }
 
+/// Shows the status once, as tables.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn once(api: ApiArgs) -> anyhow::Result<ExitCode> {
+    run(Args { watch: WatchArgs::default(), cluster: false, api }).await
+}
+
 /// Writes the whole answer as tables.
 fn render(status: &Status, view: View, out: &mut String) {
     heading(status, out);
@@ -364,7 +372,7 @@ fn reasons(counts: &BTreeMap<String, u64>) -> String {
     parts.join(", ")
 }
 
-fn tone(state: BackendState) -> Tone {
+pub(crate) fn tone(state: BackendState) -> Tone {
     match state {
         BackendState::Up => Tone::Good,
         BackendState::Standby => Tone::Plain,

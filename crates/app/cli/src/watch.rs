@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::view::View;
 
 /// Arguments of commands that can repeat.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct WatchArgs {
     /// Print the API's answer as JSON
     #[arg(long)]

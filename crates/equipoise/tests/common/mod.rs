@@ -9,6 +9,7 @@ pub mod dns;
 pub mod peer;
 pub mod scripts;
 pub mod servers;
+pub mod terminal;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -40,8 +41,23 @@ pub fn stdout(output: &Output) -> String {
 
 /// The output of a command in a terminal with `columns` columns, without colours.
 pub fn in_terminal(columns: u16, command: &[&str]) -> String {
+    let (ours, theirs) = open_terminal(columns, 24);
+    let mut process = Command::new(command[0]);
+    process.args(&command[1..]).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(theirs);
+    let mut child = process.spawn().expect("the command runs");
+    // Closes the terminal on this side, so that reading ends when the command does.
+    drop(process);
+    let mut shown = Vec::new();
+    // The end of a terminal shows as the error EIO.
+    let _ = { ours }.read_to_end(&mut shown);
+    assert!(child.wait().expect("it is our child").success(), "{command:?}");
+    String::from_utf8(shown).expect("it is UTF-8").replace("\r\n", "\n")
+}
+
+/// Opens a pseudo terminal: our side, and that of a program.
+pub fn open_terminal(columns: u16, rows: u16) -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (-1, -1);
-    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: openpty writes two descriptors and reads one size; the other pointers may be null.
     let opened = unsafe {
         let none = std::ptr::null_mut();
@@ -54,17 +70,7 @@ pub fn in_terminal(columns: u16, command: &[&str]) -> String {
         assert_eq!(unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
     }
     // SAFETY: openpty has created both descriptors, and no other code knows them.
-    let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    let mut process = Command::new(command[0]);
-    process.args(&command[1..]).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(theirs);
-    let mut child = process.spawn().expect("the command runs");
-    // Closes the terminal on this side, so that reading ends when the command does.
-    drop(process);
-    let mut shown = Vec::new();
-    // The end of a terminal shows as the error EIO.
-    let _ = { ours }.read_to_end(&mut shown);
-    assert!(child.wait().expect("it is our child").success(), "{command:?}");
-    String::from_utf8(shown).expect("it is UTF-8").replace("\r\n", "\n")
+    unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
 /// The standard error of a command.

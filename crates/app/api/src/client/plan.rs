@@ -4,7 +4,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 
 use super::{Client, ClientError, encoded, to_json};
-use crate::wire::plan::{NodeStatus, PlanStatus, PoolWish};
+use crate::wire::plan::{NodeStatus, Nodes, PlanStatus, PoolWish};
 
 impl Client {
     /// `GET /v1/plan`.
@@ -22,6 +22,14 @@ impl Client {
     pub async fn wish(&self, pool: &str, wish: &PoolWish) -> Result<PlanStatus, ClientError> {
         let path = format!("/v1/plan/pools/{}", encoded(pool));
         self.ask(Method::PUT, &path, to_json(wish)).await
+    }
+
+    /// `GET /v1/nodes`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] if the process is not a controller.
+    pub async fn nodes(&self) -> Result<Nodes, ClientError> {
+        self.ask(Method::GET, "/v1/nodes", Bytes::new()).await
     }
 
     /// `POST /v1/nodes/NODE/drain` or `undrain`; `action` is this last part.

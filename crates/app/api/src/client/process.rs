@@ -4,7 +4,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 
 use super::{Client, ClientError};
-use crate::wire::{Reloaded, Status, Upgrade, Upgraded};
+use crate::wire::{Liveness, Reloaded, Status, Upgrade, Upgraded};
 
 impl Client {
     /// `GET /v1/status`.
@@ -13,6 +13,14 @@ impl Client {
     /// [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.ask(Method::GET, "/v1/status", Bytes::new()).await
+    }
+
+    /// `GET /v1/health`.
+    ///
+    /// # Errors
+    /// [`ClientError`], also while the process stops.
+    pub async fn health(&self) -> Result<Liveness, ClientError> {
+        self.ask(Method::GET, "/v1/health", Bytes::new()).await
     }
 
     /// `POST /v1/reload`.
