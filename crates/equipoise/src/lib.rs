@@ -9,11 +9,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Parser;
 
 use equipoise_cli::{self as commands, logs};
 use equipoise_demo as demo;
 use equipoise_packet::engine::Leave;
+use equipoise_packet::privileges;
 
 use crate::cli::{Cli, Command};
 use crate::run::Running;
@@ -21,7 +23,9 @@ use crate::run::Running;
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(args) => block_on(run::run(&args.file, args.leave())),
+        Command::Run(args) => privileges::keep()
+            .context("cannot keep the capabilities of the packet level")
+            .and_then(|()| block_on(run::run(&args.file, args.leave()))),
         Command::Agent(args) => block_on(run::agent(&args.file)),
         Command::Cluster(args) => block_on(commands::cluster::run(args)),
         Command::Check(args) => commands::check::run(&args).map_err(Into::into),

@@ -13,11 +13,13 @@ use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::abi::Forward;
 use equipoise_packet::config::{PacketConfig, VipConfig};
 use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, TunnelCheck, Wanted, sweep};
-use equipoise_packet::{BackendId, BackendSpec, Ports, Protocol, Quic, Snapshot, VipId, VipSpec};
+use equipoise_packet::{
+    BackendId, BackendSpec, Ports, Protocol, Quic, Snapshot, VipId, VipSpec, privileges,
+};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 use equipoise_session::registry::{BackendState, PoolState};
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use self::empty_places::EmptyPlacesLog;
 pub use self::empty_places::{EmptyPlace, EmptyPlaces};
@@ -124,7 +126,7 @@ impl PacketPlane {
                     run_folder: self.run_folder.clone(),
                 };
                 let first = wanted.clone();
-                let started = spawn_blocking(move || Engine::start(options, first)).await?;
+                let started = privileged(move || Engine::start(options, first)).await?;
                 state.engine = Some(Arc::new(started.context("cannot start the packet level")?));
             }
         }
@@ -188,13 +190,20 @@ impl PacketPlane {
             return Ok(());
         }
         let (instance, run_folder) = (Arc::clone(&self.instance), self.run_folder.clone());
-        for interface in spawn_blocking(move || sweep(&instance, &run_folder)).await? {
+        for interface in privileged(move || sweep(&instance, &run_folder)).await? {
             tracing::info!(
                 "packet: interface {interface}: detached the program of an earlier process"
             );
         }
         Ok(())
     }
+}
+
+/// Runs `job` with the capabilities of the packet level. It may block.
+async fn privileged<R: Send + 'static>(
+    job: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, JoinError> {
+    spawn_blocking(move || privileges::run(job)).await
 }
 
 async fn tell(engine: &Arc<Engine>, wanted: Wanted) -> anyhow::Result<()> {

@@ -95,6 +95,11 @@ impl Bed {
         self.folder.write("equipoise.toml", &head)
     }
 
+    /// The name under which the program and its maps are pinned.
+    pub(crate) fn instance(&self) -> &str {
+        &self.instance
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path("api.sock")
     }

@@ -21,6 +21,7 @@ mod load;
 mod method;
 mod names;
 mod options;
+mod privileges;
 mod quic;
 mod schedulers;
 mod soak;

@@ -18,6 +18,7 @@ mod ledger;
 mod limits;
 mod memory;
 pub mod packet;
+pub mod privileges;
 mod program;
 mod quic;
 mod reason;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use equipoise_basics::{lock, with_causes};
 use equipoise_handover::{Channel, ChannelError, HandoverMessage, Listening, VERSION};
+use equipoise_packet::privileges;
 use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::predecessor::VARIABLE;
@@ -90,7 +92,13 @@ fn spawn(channel: OwnedFd) -> Result<Child, String> {
     command.args(arguments).stdin(channel).env(VARIABLE, std::process::id().to_string());
     // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(inherit_standard_streams_only) };
-    command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))
+    let runtime = Handle::current();
+    // Its packet level needs the capabilities that this thread has given up.
+    let spawned = privileges::run(move || {
+        let _runtime = runtime.enter();
+        command.spawn()
+    });
+    spawned.map_err(|error| format!("cannot start {}: {error}", program.display()))
 }
 
 /// Has `exec` close all other descriptors, also those of libraries that do not ask for it.

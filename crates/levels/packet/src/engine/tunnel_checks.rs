@@ -27,6 +27,7 @@ use thiserror::Error;
 use super::notice::Notice;
 use crate::abi::Forward;
 use crate::control::Settings;
+use crate::privileges::{Capabilities, give_up};
 use crate::snapshot::{BackendId, NextHop, VipId};
 use encapsulation::Outer;
 use rounds::{Key, Outgoing, Rounds, Way};
@@ -213,9 +214,10 @@ impl Running {
         let state = State { rounds, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake });
         let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("packet-checks".into())
-            .spawn(move || run(&of_thread, &sockets, &outer, &*heard))?;
+        let thread = thread::Builder::new().name("packet-checks".into()).spawn(move || {
+            give_up(Capabilities::ALL);
+            run(&of_thread, &sockets, &outer, &*heard);
+        })?;
         Ok(Running { shared, thread: Some(thread) })
     }
 }

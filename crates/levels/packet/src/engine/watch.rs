@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::netlink::{messages, neighbour};
 use super::next_hops::Change;
+use crate::privileges::{Capabilities, give_up};
 
 const GROUPS: [libc::c_uint; 4] =
     [libc::RTNLGRP_LINK, libc::RTNLGRP_NEIGH, libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
@@ -34,9 +35,10 @@ impl Watch {
         }
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = Arc::clone(&stop);
-        let thread = thread::Builder::new()
-            .name("packet-netlink".into())
-            .spawn(move || listen(&socket, &stopped, heard))?;
+        let thread = thread::Builder::new().name("packet-netlink".into()).spawn(move || {
+            give_up(Capabilities::ALL);
+            listen(&socket, &stopped, heard);
+        })?;
         Ok(Watch { stop, thread: Some(thread) })
     }
 }

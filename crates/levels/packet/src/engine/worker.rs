@@ -29,6 +29,7 @@ use crate::fleet::Exchange;
 use crate::ledger::Ledger;
 use crate::limits::{Capacity, Limits};
 use crate::packet::Parsed;
+use crate::privileges::{Capabilities, give_up};
 use crate::program::Program;
 use crate::registry::Registry;
 use crate::snapshot::{BackendSpec, Protocol, Snapshot, Station, VipId, VipSpec};
@@ -89,6 +90,7 @@ impl Worker {
         };
         let settings = options.flows.settings(seed);
         let Loaded { program, control, is_new } = load(&place, &capacity, &settings, now)?;
+        give_up(Capabilities::LOADING);
         // Starts watching before the first read, so that no change is missed.
         let (checked, for_exchange) = (inputs.clone(), inputs.clone());
         let watch = Watch::start(move |changes| inputs.send(Input::Network(changes)).is_ok());

@@ -18,6 +18,7 @@ use super::channel::{Channel, PeerError};
 use super::status::{ExchangeStatus, Peer, PeerState, State};
 use crate::config::{FleetConfig, FleetSecret};
 use crate::control::{Ack, Collected, Control, FleetMessage, Position};
+use crate::privileges::{Capabilities, give_up};
 
 /// Maximum time for a connection, a handshake, or an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -133,6 +134,10 @@ impl Drop for Exchange {
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let work = move || {
+        give_up(Capabilities::ALL);
+        work();
+    };
     thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }
 
