@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /* The balancer: entry points of the XDP programs. */
 #include "access.h"
+#include "capture.h"
 #include "compat.h"
 #include "count.h"
 #include "direct.h"
@@ -12,6 +13,7 @@
 #include "parse.h"
 #include "quic.h"
 #include "route.h"
+#include "sketch.h"
 #include "station.h"
 #include "tunnel.h"
 #include "vip.h"
@@ -96,14 +98,19 @@ eqp_inline int handle(struct eqp_context *ctx, struct eqp_job *job)
 		if (action != EQP_GO_ON)
 			return action;
 		learn(job);
+		weigh(ctx, job);
 	}
 	note_rare(job);
+	if (is_capturing(job))
+		capture_frame(ctx, job);
 	return forward(ctx, job);
 }
 
 /* Counts the result of the packet. */
-eqp_inline int finish(const struct eqp_job *job, int action)
+eqp_inline int finish(struct eqp_context *ctx, struct eqp_job *job, int action)
 {
+	if (is_capturing(job))
+		capture_result(ctx, job, action);
 	if (eqp_unlikely(action < 0)) {
 		count_reason(job, -(action + 1));
 		if (job->backend)
@@ -125,7 +132,7 @@ int balance(struct eqp_context *ctx)
 		return XDP_PASS;
 	if (eqp_unlikely(!is_for_us(ctx, &job)))
 		return pass_foreign(ctx, &job);
-	return finish(&job, handle(ctx, &job));
+	return finish(ctx, &job, handle(ctx, &job));
 }
 
 /* Entry point on interfaces that receive replies only: other packets pass. */
@@ -142,7 +149,7 @@ int reverse(struct eqp_context *ctx)
 	parsed = parse(ctx, &job.packet);
 	if (parsed == XDP_PASS)
 		return XDP_PASS;
-	return finish(&job, handle_reply(ctx, &job, parsed));
+	return finish(ctx, &job, handle_reply(ctx, &job, parsed));
 }
 
 #ifndef EQP_HOST

@@ -25,6 +25,10 @@ struct {
 	struct eqp_counter counter;
 	struct eqp_event event;
 	struct eqp_cpu cpu;
+	struct eqp_heavy heavy;
+	struct eqp_sketch sketch;
+	struct eqp_capture capture;
+	struct eqp_captured captured;
 	struct eqp_pending_share pending_share;
 	struct eqp_opening opening;
 	struct eqp_fragment_key fragment_key;

@@ -3,7 +3,7 @@
  * Layout that the packet program and userspace share: fixed width, explicit padding. The Rust
  * mirror is crates/levels/packet/src/abi.rs; a test compares both by the object's BTF.
  *
- * Four maps:
+ * The maps:
  *   tables   one value: pog's published memory (crates/base/pog/src/publish/layout.rs) with a
  *            directory in each copy. Userspace writes the copy that the epoch does not select, then
  *            flips it.
@@ -12,6 +12,7 @@
  *   cpus     one value per CPU: counters, recent events, log of flows. Only the CPU's own program
  *            writes it.
  *   fragments  LRU hash: the backend of a datagram's first fragment, for the later ones.
+ *   capture, captured  a capture of packets, which ends with the process. See capture.h.
  *
  * Userspace maps all three arrays. Sizes that depend on the configuration are in
  * `struct eqp_limits`, which userspace writes before loading; the verifier sees them as constants.
@@ -364,10 +365,13 @@ struct eqp_cpu {
 	__u32 log_head;    /* events written; program */
 	__u32 recent_head; /* events written to recent; program */
 	__u64 recent_ends; /* bits of the events in recent that end a flow; program */
-	__u64 padding_head[6];
+	__u32 sample_left; /* packets before the next sample; program */
+	__u32 capturing;   /* 0: no capture; userspace */
+	__u64 padding_head[5];
 	__u32 log_tail;     /* events read; userspace */
 	__u32 recent_taken; /* events taken from recent, which are not logged; userspace */
-	__u32 padding_tail[14];
+	__u32 sketch_window; /* the sketch in use; userspace */
+	__u32 padding_tail[13];
 	__u64 echo_tokens_at_ns; /* rate limits of ICMP: next time of the GCRA */
 	__u64 too_big_tokens_at_ns;
 	__u64 padding_to_end[6];
@@ -382,8 +386,72 @@ struct eqp_cpu {
  *   reasons   EQP_REASONS times __u64 for each service number, and a row for packets to no VIP
  *   recent    EQP_RECENT eqp_event: one for each packet that may report a flow. See learn.h.
  *   log       limits.log_entries eqp_event, a power of two
+ *   sketches  two eqp_sketch. See sketch.h.
  */
 #define EQP_RECENT 32
+
+/* A flow with many bytes. */
+struct eqp_heavy {
+	__u64 digest;
+	__be32 source[4];
+	__be16 source_port;
+	__be16 destination_port;
+	__u16 service; /* number */
+	__u16 slot;
+	__u8 source_mac[6];
+	__u16 padding;
+	__u32 bytes; /* estimate at its last sample; 0: free */
+	__u32 padding_to_end;
+};
+
+#define EQP_SKETCH_ROWS 4
+#define EQP_SKETCH_COLUMNS 2048 /* a power of two */
+#define EQP_HEAVY 256           /* a power of two */
+
+/* The sampled packets of a window. */
+struct eqp_sketch {
+	__u64 bytes; /* sum of all */
+	__u64 padding[7];
+	__u32 cells[EQP_SKETCH_ROWS][EQP_SKETCH_COLUMNS];
+	struct eqp_heavy heavy[EQP_HEAVY];
+};
+
+/* --- capture --- */
+
+#define EQP_CAPTURE_SNAP_MAX 2048
+#define EQP_CAPTURED_BYTES (1 << 19) /* of the ring */
+#define EQP_ANY_BACKEND 0xffffffffu
+
+/* A capture. Userspace writes it; the program counts. */
+struct eqp_capture {
+	__u64 id;       /* 0: none */
+	__u64 until_ns; /* clock */
+	__u64 source[2]; /* client's prefix, network order */
+	__u64 source_mask[2];
+	__u32 service;    /* number */
+	__u32 backend;    /* number, or EQP_ANY_BACKEND */
+	__u32 random_max; /* takes a packet if a random number is at most this */
+	__u32 snap_bytes;
+	__s32 left; /* packets; program subtracts */
+	__u32 lost; /* packets for which the ring had no room; program adds */
+};
+
+/* Before the bytes of a captured frame, in the ring. */
+struct eqp_captured {
+	__u64 id;
+	__u64 at_ns;
+	__u32 frame_bytes; /* as received */
+	__u32 captured_bytes;
+	__u32 backend; /* number, or EQP_ANY_BACKEND */
+	__s32 action;  /* XDP_*, or below 0 a drop: EQP_DROP(reason) */
+	__u8 how;      /* enum eqp_how; 0: none */
+	__u8 padding[7];
+};
+
+struct eqp_captured_frame {
+	struct eqp_captured head;
+	__u8 bytes[EQP_CAPTURE_SNAP_MAX];
+};
 
 /* Drops (the packet is lost) and notes (it continues). Rust: `Reason`, exported by name. */
 enum eqp_reason {
@@ -497,6 +565,8 @@ struct eqp_limits {
 	__u32 cpu_recent_offset;
 	__u32 cpu_log_offset;
 	__u32 log_entries; /* power of two */
+	__u32 cpu_sketches_offset;
+	__u32 sample_every; /* packets for each sample; 0: no samples */
 };
 
 /* --- decapsulation: constants of a backend's program, and its counters --- */
@@ -558,7 +628,11 @@ EQP_ASSERT_SIZE(struct eqp_event, 16);
 EQP_ASSERT_SIZE(struct eqp_cpu, 192);
 EQP_ASSERT_SIZE(struct eqp_fragment_key, 40);
 EQP_ASSERT_SIZE(struct eqp_fragment, 24);
-EQP_ASSERT_SIZE(struct eqp_limits, 196);
+EQP_ASSERT_SIZE(struct eqp_heavy, 48);
+EQP_ASSERT_SIZE(struct eqp_sketch, 45120);
+EQP_ASSERT_SIZE(struct eqp_capture, 72);
+EQP_ASSERT_SIZE(struct eqp_captured, 40);
+EQP_ASSERT_SIZE(struct eqp_limits, 204);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

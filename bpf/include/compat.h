@@ -96,6 +96,17 @@ eqp_inline __u64 clock_ns(void)
 	return bpf_ktime_get_ns();
 }
 
+eqp_inline __u32 random_32(void)
+{
+	return bpf_get_prandom_u32();
+}
+
+/* Copies the first bytes of the frame; 0: done. */
+eqp_inline int copy_frame(struct eqp_context *ctx, void *to, __u32 bytes)
+{
+	return (int)bpf_xdp_load_bytes(ctx, 0, to, bytes);
+}
+
 eqp_inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)
 {
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);

@@ -78,6 +78,7 @@ struct eqp_job {
 	__u16 slot;
 	__u16 service_index;
 	__u8 how;
+	bool captured; /* the capture takes the packet */
 	struct eqp_packet packet;
 };
 
@@ -90,6 +91,8 @@ eqp_inline bool job_begin(struct eqp_job *job)
 
 	job->service = NULL;
 	job->backend = NULL;
+	job->how = 0;
+	job->captured = false;
 	job->state = state_memory();
 	job->cpu = cpu_memory();
 	if (!tables_at || !job->state || !job->cpu)

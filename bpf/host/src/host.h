@@ -41,6 +41,9 @@ struct eqp_host {
 	__u32 cpu;
 	__u32 redirected_to; /* 0: not redirected */
 	__u64 clock_ns;
+	__u64 random;
+	struct eqp_capture capture;
+	struct eqp_captured_frame captured_frame;
 	__u32 fragments_written;
 	__u32 routes;
 	struct eqp_decapsulation decapsulation_constants;
@@ -91,6 +94,40 @@ static inline int leave_by(__u32 ifindex)
 static inline __u64 clock_ns(void)
 {
 	return eqp_host->clock_ns;
+}
+
+/* splitmix64 */
+static inline __u32 random_32(void)
+{
+	__u64 x = eqp_host->random += 0x9e3779b97f4a7c15;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return (x ^ x >> 31) >> 32;
+}
+
+static inline int copy_frame(struct eqp_context *ctx, void *to, __u32 bytes)
+{
+	if (ctx->data_end - ctx->data < bytes)
+		return -22;
+	memcpy(to, ctx->data, bytes);
+	return 0;
+}
+
+/* Only tests with the kernel's program capture. */
+static inline struct eqp_capture *the_capture(void)
+{
+	return &eqp_host->capture;
+}
+
+static inline struct eqp_captured_frame *own_captured_frame(void)
+{
+	return &eqp_host->captured_frame;
+}
+
+static inline bool tell_captured(void *record, __u32 bytes)
+{
+	return false;
 }
 
 static inline void repeat(__u32 times, long (*step)(__u32, void *), void *argument)

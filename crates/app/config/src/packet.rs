@@ -128,6 +128,7 @@ fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>)
         echo_per_second: flows.amount("echo-limit"),
         too_big_per_second: flows.amount("too-big-limit"),
         adjust_offloads: flows.flag("adjust-offloads"),
+        elephants: flows.flag("elephants"),
     }
 }
 

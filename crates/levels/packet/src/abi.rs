@@ -241,6 +241,16 @@ pub enum How {
     ConnectionId = 7,
 }
 
+impl How {
+    const ALL: [How; 6] =
+        [How::Ring, How::Pin, How::Pending, How::Turn, How::Fallback, How::Fragment];
+
+    /// The reason with this number.
+    pub fn from_number(number: u8) -> Option<How> {
+        How::ALL.into_iter().find(|how| *how as u8 == number)
+    }
+}
+
 /// Event of a flow in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -270,6 +280,13 @@ macro_rules! mirror {
             /// Size in bytes, and each field's name and offset, for comparison with the program's
             /// types.
             pub const LAYOUT: (usize, &[(&str, usize)]) = ($size, &[$((stringify!($field), $offset),)*]);
+
+            /// Reads it from the beginning of `bytes`; `None` if there are too few.
+            pub fn from_bytes(bytes: &[u8]) -> Option<$name> {
+                let bytes = bytes.get(..$size)?;
+                // SAFETY: every bit pattern is valid (`Plain`), and there are enough bytes.
+                Some(unsafe { bytes.as_ptr().cast::<$name>().read_unaligned() })
+            }
 
             /// Returns the bytes in memory order.
             pub fn as_bytes(&self) -> &[u8] {
@@ -519,13 +536,77 @@ mirror! {
         log_head: u32 = 0,
         recent_head: u32 = 4,
         recent_ends: u64 = 8,
-        padding_head: [u64; 6] = 16,
+        sample_left: u32 = 16,
+        capturing: u32 = 20,
+        padding_head: [u64; 5] = 24,
         log_tail: u32 = 64,
         recent_taken: u32 = 68,
-        padding_tail: [u32; 14] = 72,
+        sketch_window: u32 = 72,
+        padding_tail: [u32; 13] = 76,
         echo_tokens_at_ns: u64 = 128,
         too_big_tokens_at_ns: u64 = 136,
         padding_to_end: [u64; 6] = 144,
+    }
+}
+
+mirror! {
+    /// `struct eqp_heavy`
+    Heavy, 48 {
+        digest: u64 = 0,
+        source: [u8; 16] = 8,
+        source_port: [u8; 2] = 24,
+        destination_port: [u8; 2] = 26,
+        service: u16 = 28,
+        slot: u16 = 30,
+        source_mac: [u8; 6] = 32,
+        padding: u16 = 38,
+        bytes: u32 = 40,
+        padding_to_end: u32 = 44,
+    }
+}
+
+/// Rows of a sketch.
+pub const SKETCH_ROWS: usize = 4;
+/// Cells of a row.
+pub const SKETCH_COLUMNS: usize = 2048;
+/// Flows that a sketch remembers.
+pub const HEAVY: usize = 256;
+/// `struct eqp_sketch`, which is read in place: as the `LAYOUT` of the other structs.
+pub const SKETCH_LAYOUT: (usize, &[(&str, usize)]) =
+    (45_120, &[("bytes", 0), ("padding", 8), ("cells", 64), ("heavy", 32_832)]);
+
+/// Largest number of bytes that are captured of a frame.
+pub const CAPTURE_SNAP_MAX: u32 = 2048;
+/// Marks the absence of a backend's number.
+pub const ANY_BACKEND: u32 = u32::MAX;
+
+mirror! {
+    /// `struct eqp_capture`
+    Capture, 72 {
+        id: u64 = 0,
+        until_ns: u64 = 8,
+        source: [u8; 16] = 16,
+        source_mask: [u8; 16] = 32,
+        service: u32 = 48,
+        backend: u32 = 52,
+        random_max: u32 = 56,
+        snap_bytes: u32 = 60,
+        left: i32 = 64,
+        lost: u32 = 68,
+    }
+}
+
+mirror! {
+    /// `struct eqp_captured`
+    Captured, 40 {
+        id: u64 = 0,
+        at_ns: u64 = 8,
+        frame_bytes: u32 = 16,
+        captured_bytes: u32 = 20,
+        backend: u32 = 24,
+        action: i32 = 28,
+        how: u8 = 32,
+        padding: [u8; 7] = 33,
     }
 }
 

@@ -235,6 +235,8 @@ pub struct FlowsConfig {
     /// Whether to switch off offloads that would show the program other packets than those on the
     /// wire.
     pub adjust_offloads: bool,
+    /// Whether to estimate the bytes of flows.
+    pub elephants: bool,
 }
 
 impl Default for FlowsConfig {
@@ -256,12 +258,16 @@ impl Default for FlowsConfig {
             echo_per_second: 1000,
             too_big_per_second: 1000,
             adjust_offloads: true,
+            elephants: true,
         }
     }
 }
 
 /// Number of rings of a VIP: the current one, the next one during a change, and the order of turns.
 const RINGS_PER_VIP: u32 = 3;
+
+/// Packets for each one that is added to the sketches of flows' bytes.
+const SAMPLE_EVERY: u32 = 64;
 
 impl FlowsConfig {
     /// Returns the capacity of a program that runs on `cpus` CPUs.
@@ -275,6 +281,7 @@ impl FlowsConfig {
             prefixes: self.prefixes_max,
             rings: self.vips_max * RINGS_PER_VIP,
             cpus,
+            sample_every: if self.elephants { SAMPLE_EVERY } else { 0 },
             ..Capacity::default()
         }
     }

@@ -11,6 +11,7 @@ mod check;
 mod error;
 mod fleet;
 mod flows;
+mod heavy;
 mod learn;
 mod loads;
 mod openings;
@@ -38,6 +39,7 @@ pub use error::{ApplyError, ControlError, PinError};
 pub use fleet::{
     Ack, Collected, FleetMessage, FleetTotals, FlowPart, PinPart, Position, UnreadableMessage,
 };
+pub use heavy::{BackendBytes, Elephant, Elephants};
 pub use registered::{FlowId, RegisteredPin};
 pub use seating::Begun;
 pub use settings::{Settings, Timeouts};
@@ -46,6 +48,7 @@ pub use status::{BackendStatus, Phase, Status, Tick, VipStatus};
 use self::apply::Numbers;
 use self::fleet::Fleet;
 use self::flows::Flows;
+use self::heavy::Weighing;
 use self::loads::Opening;
 use self::output::Output;
 use self::pending::{Pending, Recorded};
@@ -108,6 +111,7 @@ pub struct Control {
     unlogged: Vec<Digest>,
     events: Vec<Event>,
     recorded: Vec<Recorded>,
+    weighing: Weighing,
     /// Set while flows are shared with other balancers.
     fleet: Option<Fleet>,
 }
@@ -222,6 +226,7 @@ impl Control {
         let mut tick = Tick::default();
         self.drain(&mut tick);
         self.roll_interval(now);
+        self.weigh(now);
         self.renew_share(now);
         self.expire(now, &mut tick);
         self.end_replies_all(now);

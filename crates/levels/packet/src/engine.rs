@@ -5,6 +5,7 @@
 //! at the start; later, a failed change leaves everything unchanged.
 
 mod attach;
+mod capturing;
 mod device;
 mod ethtool;
 mod kernel;
@@ -38,9 +39,10 @@ pub use notice::Notice;
 pub use tunnel_checks::{TunnelCheck, TunnelError, TunnelReport};
 use worker::Worker;
 
+use crate::capture::{CaptureError, CaptureRequest, CaptureSink};
 use crate::config::{FleetConfig, FlowsConfig};
 use crate::control::{
-    ApplyError, ControlError, FleetTotals, FlowId, PinError, RegisteredPin, Status,
+    ApplyError, ControlError, Elephants, FleetTotals, FlowId, PinError, RegisteredPin, Status,
 };
 use crate::fleet::ExchangeStatus;
 use crate::program::LoadError;
@@ -96,6 +98,8 @@ pub struct EngineStatus {
     pub kernel_bytes: u64,
     /// Sharing of flows with other balancers.
     pub fleet: Option<SharingStatus>,
+    /// The flows with the most bytes in the last complete window.
+    pub heavy: Option<Elephants>,
 }
 
 /// Status of the sharing of flows.
@@ -185,6 +189,21 @@ enum Input {
     /// Checks through tunnels have new verdicts.
     Checked(Vec<Notice>),
     Stop(Leave),
+}
+
+/// A capture. Dropping it ends the capture.
+#[derive(Debug)]
+pub struct RunningCapture {
+    id: u64,
+    inputs: Sender<Input>,
+}
+
+impl Drop for RunningCapture {
+    fn drop(&mut self) {
+        let id = self.id;
+        // An engine that has stopped has no captures.
+        let _ = self.inputs.send(Input::Ask(Box::new(move |worker| worker.end_capture(id))));
+    }
 }
 
 /// A running engine. Its methods wait for the engine's thread, which may take a tenth of a second
@@ -307,6 +326,20 @@ impl Engine {
     /// As [`Engine::pin`].
     pub fn unpin(&self, vip: VipId, flow: FlowId) -> Result<Result<(), PinError>, Stopped> {
         self.ask(move |worker| worker.steer(|control| control.unpin(&vip, &flow)))
+    }
+
+    /// Begins a capture of packets. It ends with the returned value, or by its limits.
+    ///
+    /// # Errors
+    /// [`CaptureError`] or [`Stopped`].
+    pub fn capture(
+        &self,
+        request: CaptureRequest,
+        sink: CaptureSink,
+    ) -> Result<Result<RunningCapture, CaptureError>, Stopped> {
+        let begun = self.ask(move |worker| worker.capture(&request, sink))?;
+        let inputs = self.inputs.clone();
+        Ok(begun.map(|id| RunningCapture { id, inputs }))
     }
 
     /// Stops the engine. Returns when the program is detached or left running. Later calls fail

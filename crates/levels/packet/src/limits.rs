@@ -6,7 +6,7 @@ use equipoise_pog::publish::SharedSizes;
 use crate::abi::{
     AccessChange, Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS,
     PendingShare, QUIC_CONFIGS, QuicConfig, QuicServer, REASONS, RECENT, Range, Reverse, SENDERS,
-    Sender, Service, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
+    SKETCH_LAYOUT, Sender, Service, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -36,6 +36,8 @@ pub struct Capacity {
     pub cpus: u32,
     /// Events in a CPU's log. A power of two.
     pub log_events: u32,
+    /// Packets for each one that is sampled for the sketches; 0: none is.
+    pub sample_every: u32,
 }
 
 impl Capacity {
@@ -67,6 +69,7 @@ impl Default for Capacity {
             ring_entries: 65_537,
             cpus: 1,
             log_events: 1 << 16,
+            sample_every: 0,
         }
     }
 }
@@ -101,9 +104,10 @@ limits! {
     macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
+    cpu_sketches_offset, sample_every,
 }
 
-const _: () = assert!(size_of::<Limits>() == 196);
+const _: () = assert!(size_of::<Limits>() == 204);
 
 const LINE_BYTES: usize = 64;
 
@@ -164,6 +168,7 @@ impl Limits {
                 .next_power_of_two(),
             cpus_max: capacity.cpus,
             log_entries: capacity.log_events.next_power_of_two(),
+            sample_every: capacity.sample_every,
             ..Limits::default()
         };
         limits.place_tables(capacity);
@@ -229,6 +234,7 @@ impl Limits {
         self.cpu_reasons_offset = at.place::<[u64; REASONS]>(self.services_max + 1);
         self.cpu_recent_offset = at.place::<[Event; RECENT]>(1);
         self.cpu_log_offset = at.place::<Event>(self.log_entries);
+        self.cpu_sketches_offset = at.place::<[u8; 2 * SKETCH_LAYOUT.0]>(1);
         self.cpu_bytes = at.0 as u32;
     }
 

@@ -2,6 +2,7 @@
 
 mod openings;
 mod recent;
+mod sketch;
 
 use std::io;
 use std::mem::offset_of;
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
+
+pub(crate) use sketch::Sketch;
 
 use crate::abi::{
     Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, Sender, StateHeader, TOUCHED_WAYS,
@@ -293,6 +296,12 @@ impl CpuMemory {
     /// The next times of the rate limits: of echoes, and of packet-too-big answers.
     pub(crate) fn tokens_at_ns(&self) -> &[AtomicU64] {
         self.words(offset_of!(Cpu, echo_tokens_at_ns) as u32, 0, 2)
+    }
+
+    /// Tells the program whether there is a capture.
+    pub(crate) fn set_capturing(&self, is_capturing: bool) {
+        let at = self.start + offset_of!(Cpu, capturing);
+        self.area.halves(at, 1)[0].store(u32::from(is_capturing), Relaxed);
     }
 
     /// Packets by [`How`](crate::abi::How), of a service number.

@@ -106,7 +106,7 @@ struct Half {
 impl Sets {
     fn read() -> io::Result<Sets> {
         let (mut header, mut sets) = (Header::OWN, Sets::default());
-        // SAFETY: the kernel writes the header and two halves, which the structs have in its layout.
+        // SAFETY: the kernel writes the header and two halves; the structs have its layout.
         let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, &raw mut sets) };
         if result == 0 { Ok(sets) } else { Err(io::Error::last_os_error()) }
     }

@@ -12,6 +12,11 @@ macro_rules! reasons {
             /// All of them.
             pub const ALL: &[Reason] = &[$(Reason::$name),*];
 
+            /// The one with this number.
+            pub fn from_number(number: u32) -> Option<Reason> {
+                Reason::ALL.iter().copied().find(|reason| *reason as u32 == number)
+            }
+
             /// The name in metrics, status and documentation.
             pub fn name(self) -> &'static str {
                 match self { $(Reason::$name => $text,)* }

@@ -16,6 +16,7 @@ fn capacities() -> Vec<Capacity> {
         ring_entries: 7,
         cpus: 1,
         log_events: 1,
+        sample_every: 32,
     };
     let services = [1, 2, 3, 15, 16, 17, 31, 32, 33, 255, 1000].map(|services| Capacity {
         services,

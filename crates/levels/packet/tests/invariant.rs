@@ -132,6 +132,7 @@ impl Model {
             ring_entries: 65_537,
             cpus: 2,
             log_events: 1 << 18,
+            sample_every: 0,
         };
         let name = format!("equipoise-invariant-{balancers}-{flows}-{seed}-{}", std::process::id());
         let file = std::path::Path::new("/dev/shm").join(name);

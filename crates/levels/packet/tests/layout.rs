@@ -2,9 +2,9 @@
 //! numbers.
 
 use equipoise_packet::abi::{
-    AccessChange, Backend, Counter, Cpu, DecapsulationConstants, Directory, Event, EventKind,
-    FlowKey, Forward, How, Mac, Opening, PendingShare, Pick, QuicConfig, QuicServer, Range,
-    Reverse, Sender, Service, StateHeader, Vip, quic_form, vip_kind,
+    AccessChange, Backend, Capture, Captured, Counter, Cpu, DecapsulationConstants, Directory,
+    Event, EventKind, FlowKey, Forward, Heavy, How, Mac, Opening, PendingShare, Pick, QuicConfig,
+    QuicServer, Range, Reverse, SKETCH_LAYOUT, Sender, Service, StateHeader, Vip, quic_form, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -53,6 +53,10 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_counter", Counter::LAYOUT),
         ("eqp_event", Event::LAYOUT),
         ("eqp_cpu", Cpu::LAYOUT),
+        ("eqp_heavy", Heavy::LAYOUT),
+        ("eqp_sketch", SKETCH_LAYOUT),
+        ("eqp_capture", Capture::LAYOUT),
+        ("eqp_captured", Captured::LAYOUT),
         ("eqp_decapsulation", DecapsulationConstants::LAYOUT),
     ];
     for (name, (size, fields)) in mirrors {

@@ -34,6 +34,7 @@ pub(crate) fn capacity(traffic: &Traffic, plan: &Plan, cpus: u32) -> Capacity {
         services: traffic.vips.max(8),
         rings: 2 * traffic.vips.max(8),
         cpus,
+        sample_every: plan.sample_every,
         ..Capacity::default()
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) pinned: bool,
     /// Interface that packets to backends leave by.
     pub(crate) ifindex: u32,
+    /// Packets for each sample of flows' bytes; 0: none.
+    pub(crate) sample_every: u32,
 }
 
 /// Sets `memory` up and publishes the tables.

@@ -21,6 +21,8 @@ pub(crate) const BACKENDS: u16 = 64;
 pub(crate) const VIPS_ROOM: u32 = 8;
 /// The loopback interface: what a test run's packets come by.
 const LOOPBACK: u32 = 1;
+/// Packets for each sample of `elephants`, as by default.
+const SAMPLE_EVERY: u32 = 64;
 /// Packets of a timed batch.
 const PACKETS: u32 = 1 << 20;
 const PACKETS_QUICK: u32 = 1 << 18;
@@ -37,13 +39,14 @@ pub(crate) struct Time {
 }
 
 /// Two contenders by their columns, and the column of their ratio.
-const RATIOS: [(&str, &str, &str); 6] = [
+const RATIOS: [(&str, &str, &str); 7] = [
     ("direct", "katran_direct", "direct_over_katran"),
     ("tunnel", "katran_tunnel", "tunnel_over_katran"),
     ("nat", "katran_tunnel", "nat_over_katran"),
     ("pinned_direct", "katran_direct", "pinned_direct_over_katran"),
     ("pinned_tunnel", "katran_tunnel", "pinned_tunnel_over_katran"),
     ("katran_direct", "katran_tunnel", "katran_direct_over_tunnel"),
+    ("elephants", "direct", "elephants_over_direct"),
 ];
 
 impl Time {
@@ -68,14 +71,16 @@ impl Time {
 
         let mut katran = self.katran(&mut driver, &traffic)?;
         let mut ours = Vec::new();
-        for (name, forward, pinned) in [
-            ("direct", Forward::DirectRouting, false),
-            ("tunnel", Forward::Tunnel, false),
-            ("nat", Forward::Nat, false),
-            ("pinned_direct", Forward::DirectRouting, true),
-            ("pinned_tunnel", Forward::Tunnel, true),
+        for (name, forward, pinned, sample_every) in [
+            ("direct", Forward::DirectRouting, false, 0),
+            ("tunnel", Forward::Tunnel, false, 0),
+            ("nat", Forward::Nat, false, 0),
+            ("pinned_direct", Forward::DirectRouting, true, 0),
+            ("pinned_tunnel", Forward::Tunnel, true, 0),
+            ("elephants", Forward::DirectRouting, false, SAMPLE_EVERY),
         ] {
-            let plan = Plan { forward, backends: BACKENDS, pinned, ifindex: LOOPBACK };
+            let plan =
+                Plan { forward, backends: BACKENDS, pinned, ifindex: LOOPBACK, sample_every };
             let mut balancer = Equipoise::load(name, &traffic, plan, 1)?;
             driver.introduce(&mut balancer)?;
             bench::check(&mut driver, &balancer, &traffic)?;

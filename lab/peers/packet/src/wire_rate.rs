@@ -43,7 +43,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
     for (name, forward) in methods {
         // Back by the interface that they came by: XDP_TX, as the Katran-style program does.
         let ifindex = wire.network.balancer.ifindex;
-        let plan = Plan { forward, backends: BACKENDS, pinned: false, ifindex };
+        let plan = Plan { forward, backends: BACKENDS, pinned: false, ifindex, sample_every: 64 };
         let mut balancer = Equipoise::load(name, &traffic, plan, cpus)?;
         driver.introduce(&mut balancer)?;
         contenders.push(Box::new(balancer));

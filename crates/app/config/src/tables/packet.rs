@@ -294,6 +294,13 @@ pub(super) static FLOWS: Table = Table {
              an interface in generic mode), and on again when it is detached. If false, the program is not attached to \
              an interface with such an offload that would lose packets, and the log has the command to run.",
         ),
+        Opt::default(
+            "elephants",
+            Kind::Flag,
+            "true",
+            "Estimate the bytes of flows from one of 64 packets, for `equipoise flows` and the status: the largest flows, \
+             and their share of each backend's load.",
+        ),
     ],
 };
 

@@ -279,6 +279,10 @@ fn sizes_hold_what_the_file_has() {
                 "f:8:7: warning: flows.max: `pins-max` (262144) is above `max` (2048), which limits the number of flows",
             ),
             (
+                "[flows]\nelephants = 64",
+                "f:8:13: flows.elephants: 64 is a whole number; accepted: true or false",
+            ),
+            (
                 "[flows]\npending-max = 1000",
                 "f:8:15: flows.pending-max: 1000 is too small; accepted: a whole number, 32768 to 8388608",
             ),

@@ -9,6 +9,7 @@ use equipoise_pog::KeyHash;
 
 use super::apply::Numbers;
 use super::flows::Flows;
+use super::heavy::Weighing;
 use super::output::Output;
 use super::pending::Pending;
 use super::pins::PinSet;
@@ -95,6 +96,7 @@ impl Control {
             is_unseated: false,
             replies_all_since: None,
             unlogged: Vec::new(),
+            weighing: Weighing::default(),
             events: Vec::new(),
             recorded: Vec::new(),
             fleet: None,

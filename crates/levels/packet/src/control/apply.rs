@@ -1,5 +1,6 @@
 //! Applies a snapshot to the control side's desired state.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::Control;
@@ -7,6 +8,7 @@ use super::check::checked;
 use super::error::ApplyError;
 use super::service::{Change, Service};
 use crate::abi::Pick;
+use crate::capture::CaptureError;
 use crate::registry::Verdict;
 use crate::snapshot::{BackendId, Snapshot, VipId, VipSpec};
 
@@ -35,6 +37,12 @@ impl Numbers {
         let number = known.map(usize::from).or_else(free)?;
         self.backends[number] = Some((vip, backend));
         Some((number as u16, known.is_none()))
+    }
+
+    /// The backends by their numbers.
+    pub(super) fn names(&self) -> impl Iterator<Item = (u32, BackendId)> {
+        let numbered = (0..).zip(&self.backends);
+        numbered.filter_map(|(number, holder)| Some((number, holder.as_ref()?.1)))
     }
 
     pub(super) fn find(&self, vip: VipId, backend: BackendId) -> Option<u16> {
@@ -77,6 +85,28 @@ impl Control {
         self.is_dirty = true;
         self.clocks.next_tick = now;
         Ok(())
+    }
+
+    /// Returns the numbers of a VIP and perhaps of a backend, as the program counts them.
+    ///
+    /// # Errors
+    /// [`CaptureError`], if one does not exist.
+    pub(crate) fn numbers_of(
+        &self,
+        vip: &VipId,
+        backend: Option<&BackendId>,
+    ) -> Result<(u16, Option<u16>), CaptureError> {
+        let vip = vip.normal();
+        let service = self.number_of(&vip).ok_or(CaptureError::Vip(vip))?;
+        let number = backend.map(|&backend| {
+            self.numbers.find(vip, backend).ok_or(CaptureError::Backend { vip, backend })
+        });
+        Ok((service, number.transpose()?))
+    }
+
+    /// Returns the backends by their numbers.
+    pub(crate) fn backend_names(&self) -> HashMap<u32, BackendId> {
+        self.numbers.names().collect()
     }
 
     /// Divides registry and pins among the services, after VIPs were added or removed.

@@ -1,5 +1,6 @@
 //! The engine's thread.
 
+mod observing;
 mod sharing;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use equipoise_core::Health;
 
 use super::attach::Attachments;
+use super::capturing::{Capturing, mark};
 use super::device::Device;
 use super::kernel::{accepts_local, forwards, is_own};
 use super::netlink::Netlink;
@@ -69,6 +71,7 @@ pub(super) struct Worker {
     inputs: Sender<Input>,
     secret: Option<FleetSecret>,
     exchange: Option<Exchange>,
+    capturing: Capturing,
     _watch: Watch,
 }
 
@@ -118,8 +121,11 @@ impl Worker {
             inputs: for_exchange,
             secret: options.flows.seed,
             exchange: None,
+            capturing: Capturing::default(),
             _watch: watch,
         };
+        // A killed process may have left a capture.
+        mark(worker.program.memory(), false);
         worker.control.apply(&wanted.snapshot, now)?;
         worker.wanted = wanted;
         // Only after the snapshot is accepted: a rejected one must leave nothing behind.
@@ -182,6 +188,7 @@ impl Worker {
     }
 
     fn stop(mut self, leave: Leave) {
+        self.end_captures();
         // Flows in the logs are learned, for the next process.
         self.publish(Instant::now());
         if leave == Leave::Running {
@@ -267,6 +274,7 @@ impl Worker {
                 + u64::from(self.limits.state_bytes)
                 + cpus,
             fleet: self.fleet_status(),
+            heavy: self.control.heavy_traffic().cloned(),
         }
     }
 

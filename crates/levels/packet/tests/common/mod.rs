@@ -33,6 +33,7 @@ pub const CAPACITY: Capacity = Capacity {
     ring_entries: 251,
     cpus: 64,
     log_events: 1 << 10,
+    sample_every: 0,
 };
 
 /// Returns `None`, with a message, if this process may not load programs.

@@ -59,6 +59,7 @@ pub(crate) fn capacity() -> Capacity {
         ring_entries: 4093,
         cpus: 2,
         log_events: 1 << 15,
+        sample_every: 0,
     }
 }
 

@@ -126,6 +126,7 @@ fn capacity(flows: usize) -> Capacity {
         ring_entries: 4093,
         cpus: 2,
         log_events: 1 << 14,
+        sample_every: 0,
     }
 }
 

@@ -63,6 +63,7 @@ fn capacity() -> Capacity {
         pending: 1 << 18,
         ring_entries: 65_537,
         log_events: 1 << 17,
+        sample_every: 0,
         ..crate::world::capacity()
     }
 }
