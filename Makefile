@@ -89,7 +89,8 @@ PACKAGES := gcc:/usr/bin/cc libc6-dev:/usr/include/stdio.h ca-certificates:/etc/
 # For tests in network namespaces, which need root, and for the packet level's demo.
 #   iproute2         interfaces, addresses and routes of the namespaces
 #   curl, iperf3     real clients
-NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3
+#   tcpdump          reads captures
+NETNS_PACKAGES := iproute2:/sbin/ip curl:/usr/bin/curl iperf3:/usr/bin/iperf3 tcpdump:/usr/bin/tcpdump
 
 # Only for the tests.
 #   etcd-server      the store's tests run against real members. Debian starts it as a service when it is

@@ -11,8 +11,8 @@ use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
 use equipoise_cli::{
-    announce, api_token, argument, backend, change, check, cluster, decap, events, flow, import,
-    pin, plan, ready, reload, schema, slice, status, top, upgrade, weight, why,
+    announce, api_token, argument, backend, capture, change, check, cluster, decap, events, flow,
+    flows, import, pin, plan, ready, reload, schema, slice, status, top, upgrade, weight, why,
 };
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
@@ -83,6 +83,10 @@ pub(crate) enum Command {
     Decap(decap::Args),
     /// Explain where a flow of the packet level goes, and why
     Flow(flow::Args),
+    /// Show the flows of the packet level with the most bytes
+    Flows(flows::Args),
+    /// Capture packets of a VIP, with their backends, as a pcapng file
+    Capture(capture::Args),
     /// Explain where a request, connection, query or item would go, and why
     Why(why::Args),
     /// List, add, move and remove flows that are pinned to a backend

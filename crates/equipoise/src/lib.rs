@@ -48,6 +48,8 @@ pub fn main() -> ExitCode {
         Command::ApiToken(args) => commands::api_token::run(&args),
         Command::Decap(args) => block_on(commands::decap::run(args)),
         Command::Flow(args) => block_on(commands::flow::run(args)),
+        Command::Flows(args) => block_on(commands::flows::run(args)),
+        Command::Capture(args) => block_on(commands::capture::run(args)),
         Command::Why(args) => block_on(commands::why::run(args)),
         Command::Pin(args) => block_on(commands::pin::run(args)),
         Command::Plan(args) => block_on(commands::plan::run(args)),

@@ -119,7 +119,7 @@ fn the_process_that_is_named_is_asked_in_every_way_of_naming_it() {
 }
 
 /// Every command that asks a running process.
-const ASKING: [&[&str]; 29] = [
+const ASKING: [&[&str]; 31] = [
     &["status"],
     &["status", "--cluster"],
     &["top"],
@@ -131,6 +131,8 @@ const ASKING: [&[&str]; 29] = [
     &["weight", "web/b", "1"],
     &["reload"],
     &["flow", "198.51.100.7:1", "192.0.2.1:2/tcp"],
+    &["flows"],
+    &["capture", "192.0.2.1:2/tcp"],
     &["why", "http://a.example/"],
     &["why", "name", "a.example"],
     &["pin", "list"],

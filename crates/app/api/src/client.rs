@@ -31,6 +31,7 @@ use crate::{Problem, Token};
 
 pub use endpoint::{BadEndpoint, Endpoint, Place};
 pub use events::EventStream;
+pub use packet::CaptureStream;
 
 /// Longest time for an answer. A reload that opens many front doors takes longest.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -31,8 +31,8 @@ pub use auth::{
 };
 pub use openapi::Declared;
 pub use operator::{
-    ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator, PoolOperator,
-    ProcessOperator, SliceOperator, WhyOperator,
+    CaptureFile, ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator,
+    PoolOperator, ProcessOperator, SliceOperator, WhyOperator,
 };
 pub use problem::Problem;
 pub use routes::{declared, document};

@@ -23,6 +23,7 @@ fn example(route: &Declared) -> (String, &'static str) {
     let path = path.replace("{worker}", "w").replace("{slice}", "3");
     match (route.method.as_str(), route.path) {
         (_, "/v1/flow") => (format!("{path}?source=192.0.2.1:1&vip=192.0.2.2:80/tcp"), ""),
+        (_, "/v1/capture") => (path, r#"{"vip":"v"}"#),
         (_, "/v1/why") => (path, r#"{"request":{"url":"http://a.example/"}}"#),
         ("DELETE", "/v1/pins") => (format!("{path}?vip=v&flow=f"), ""),
         ("PUT" | "POST", "/v1/pins") => (path, r#"{"vip":"v","flow":"f","backend":"b"}"#),

@@ -402,7 +402,7 @@ fn rate(per_second: f64) -> String {
     if per_second < 10.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
 }
 
-fn bytes(count: f64) -> String {
+pub(crate) fn bytes(count: f64) -> String {
     let mut value = count;
     for unit in ["B", "KiB", "MiB"] {
         if value < 1024.0 {

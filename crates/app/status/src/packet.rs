@@ -8,13 +8,15 @@ use equipoise_api::wire::packet as wire;
 use equipoise_config::key_word;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
-use equipoise_packet::control::{BackendStatus, Phase, VipStatus};
+use equipoise_packet::control::{
+    BackendBytes, BackendStatus, Elephant, Elephants, FlowId, Phase, VipStatus,
+};
 use equipoise_packet::engine::{
     EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, SharingStatus, TunnelReport,
 };
 use equipoise_packet::fleet::{PeerState, PeerStatus};
 use equipoise_packet::twin::{Decision, Verdict};
-use equipoise_packet::{BackendId, FlowScheduler, QuicConfig, Reason, Standing, VipId};
+use equipoise_packet::{BackendId, FlowScheduler, Ports, QuicConfig, Reason, Standing, VipId};
 use equipoise_planes::{PacketWish, id};
 
 use crate::session;
@@ -62,6 +64,7 @@ pub fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::P
         drops,
         notes,
         fleet: status.fleet.as_ref().map(fleet),
+        heavy: status.heavy.as_ref().map(|traffic| heavy(traffic, wish)),
     }
 }
 
@@ -79,6 +82,48 @@ fn fleet(status: &SharingStatus) -> wire::FleetStatus {
         overtaken_total: totals.overtaken,
         held_back_total: totals.held_back,
         peers: exchange.peers.iter().map(fleet_peer).collect(),
+    }
+}
+
+fn heavy(traffic: &Elephants, wish: &PacketWish) -> wire::HeavyTraffic {
+    let seconds = traffic.window.as_secs_f64();
+    let rate = |bytes: u64| bytes as f64 / seconds;
+    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let of_vip = |vip: &VipId| -> u64 {
+        traffic.backends.iter().filter(|it| it.vip == *vip).map(|it| it.bytes).sum()
+    };
+    let flow = |it: &Elephant| wire::HeavyFlow {
+        vip: it.vip.to_string(),
+        flow: flow_text(&it.flow, &it.vip),
+        backend: it.backend.map(|backend| backend_name(&backend, &it.vip, wish)),
+        bytes_per_second: rate(it.bytes),
+        share: share(it.bytes, of_vip(&it.vip)),
+    };
+    let backend = |it: &BackendBytes| wire::HeavyBackend {
+        vip: it.vip.to_string(),
+        backend: backend_name(&it.backend, &it.vip, wish),
+        bytes_per_second: rate(it.bytes),
+        heavy_bytes_per_second: rate(it.heavy_bytes),
+        share: share(it.heavy_bytes, it.bytes),
+    };
+    wire::HeavyTraffic {
+        seconds,
+        sample_every: traffic.sample_every,
+        flows: traffic.flows.iter().map(flow).collect(),
+        backends: traffic.backends.iter().filter(|it| it.bytes > 0).map(backend).collect(),
+    }
+}
+
+/// A flow in the form of its VIP's key.
+pub fn flow_text(flow: &FlowId, vip: &VipId) -> String {
+    match flow {
+        FlowId::FiveTuple(client, to) => match vip.ports {
+            Ports::One(_) => client.to_string(),
+            _ => format!("{client}/{}", to.port()),
+        },
+        FlowId::SourceAddress(address) => address.to_string(),
+        FlowId::SourcePrefix(address, bits) => format!("{address}/{bits}"),
+        FlowId::SourceMac(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
     }
 }
 

@@ -13,6 +13,7 @@ mod access;
 mod attach;
 mod bed;
 mod bridge;
+mod capture;
 mod changes;
 mod decap;
 mod demo;

@@ -1,10 +1,32 @@
 //! The packet level: flows and pins.
 
+use http_body_util::BodyExt;
 use hyper::Method;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 
 use super::{Client, ClientError, encoded, to_json};
-use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+
+/// A pcapng file, as it grows. Dropping it ends the capture.
+#[derive(Debug)]
+pub struct CaptureStream {
+    body: Incoming,
+}
+
+impl CaptureStream {
+    /// The next part; `None` at the end of the capture.
+    ///
+    /// # Errors
+    /// The connection broke before the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
+        while let Some(frame) = self.body.frame().await.transpose()? {
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
 
 impl Client {
     /// `GET /v1/flow`.
@@ -18,6 +40,16 @@ impl Client {
             path.push_str(&format!("&mac={}", encoded(mac)));
         }
         self.ask(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// `POST /v1/capture`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn capture(&self, question: &CaptureQuestion) -> Result<CaptureStream, ClientError> {
+        let (path, media_type) = ("/v1/capture", "application/x-pcapng");
+        let response = self.send(Method::POST, path, media_type, to_json(question));
+        Ok(CaptureStream { body: self.in_time(response).await?.into_body() })
     }
 
     /// `GET /v1/pins`.

@@ -8,7 +8,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::collector::{counter, describe, gauge};
-use crate::wire::packet::{FleetPeer, FleetStatus, PacketStatus, VipBackendStatus, VipStatus};
+use crate::wire::packet::{
+    FleetPeer, FleetStatus, HeavyTraffic, PacketStatus, VipBackendStatus, VipStatus,
+};
 
 pub(super) fn encode(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     totals(packet, out)?;
@@ -16,6 +18,7 @@ pub(super) fn encode(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> 
     interfaces(packet, out)?;
     by_vip(packet, out)?;
     by_backend(packet, out)?;
+    packet.heavy.as_ref().map_or(Ok(()), |heavy| heavy_flows(packet, heavy, out))?;
     packet.fleet.as_ref().map_or(Ok(()), |fleet| by_peer(fleet, out))
 }
 
@@ -163,6 +166,22 @@ fn by_backend(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<
         for (vip, backend) in backends(packet) {
             gauge(&mut family, &with(vip, ("backend", &backend.name)), of(backend))?;
         }
+    }
+    Ok(())
+}
+
+fn heavy_flows(
+    packet: &PacketStatus,
+    heavy: &HeavyTraffic,
+    out: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let help = "Bytes per second of the largest flows of the backend, estimated over 10 s";
+    let name = "packet_backend_heavy_bytes_per_second";
+    let mut family = describe(out, name, help, None, MetricType::Gauge)?;
+    for backend in &heavy.backends {
+        let Some(vip) = packet.vips.iter().find(|vip| vip.vip == backend.vip) else { continue };
+        let labels = with(vip, ("backend", &backend.backend));
+        gauge(&mut family, &labels, backend.heavy_bytes_per_second.round() as u64)?;
     }
     Ok(())
 }

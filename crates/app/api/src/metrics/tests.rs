@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{
-    FleetPeer, FleetStatus, InterfaceStatus, PacketStatus, VipBackendStatus, VipStatus,
+    FleetPeer, FleetStatus, HeavyBackend, HeavyTraffic, InterfaceStatus, PacketStatus,
+    VipBackendStatus, VipStatus,
 };
 use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
 use crate::wire::tls::{AutomaticStatus, BackendTlsStatus, CertificateStatus, TlsStatus};
@@ -76,6 +77,18 @@ fn packet() -> PacketStatus {
             }],
             ..FleetStatus::default()
         }),
+        heavy: Some(HeavyTraffic {
+            seconds: 10.0,
+            sample_every: 32,
+            flows: Vec::new(),
+            backends: vec![HeavyBackend {
+                vip: "192.0.2.1:80/tcp".into(),
+                backend: "b1".into(),
+                bytes_per_second: 4000.0,
+                heavy_bytes_per_second: 3000.0,
+                share: 0.75,
+            }],
+        }),
     }
 }
 
@@ -87,6 +100,7 @@ fn the_packet_level_has_its_families() {
         r#"equipoise_packet_packets_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 100"#,
         r#"equipoise_packet_forwarded_bytes_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 2048"#,
         r#"equipoise_packet_drops_total{vip="192.0.2.1:80/tcp",pool="web",reason="no_backend"} 3"#,
+        r#"equipoise_packet_backend_heavy_bytes_per_second{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 3000"#,
         "equipoise_packet_fleet_received_total 9",
         r#"equipoise_packet_fleet_sent_total{peer="10.0.0.2:7946"} 8"#,
         r#"equipoise_packet_fleet_has_all{peer="10.0.0.2:7946"} 1"#,

@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use crate::Problem;
 
 pub use cluster::ClusterOperator;
-pub use packet::PacketOperator;
+pub use packet::{CaptureFile, PacketOperator};
 pub use plan::PlanOperator;
 pub use pools::PoolOperator;
 pub use process::ProcessOperator;

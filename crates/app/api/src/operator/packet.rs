@@ -2,8 +2,18 @@
 
 use std::future::Future;
 
+use tokio::sync::mpsc::Receiver;
+
 use super::OperateError;
-use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+
+/// A capture: the parts of a pcapng file. Dropping it ends the capture.
+pub struct CaptureFile {
+    /// The parts, until the capture ends.
+    pub parts: Receiver<Vec<u8>>,
+    /// Ends the capture when it is dropped.
+    pub capture: Box<dyn Send>,
+}
 
 /// Operations on the packet level. Without implementations, there is no packet level.
 pub trait PacketOperator: Send + Sync + 'static {
@@ -12,6 +22,14 @@ pub trait PacketOperator: Send + Sync + 'static {
         &self,
         _question: FlowQuestion,
     ) -> impl Future<Output = Result<FlowAnswer, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Captures packets.
+    fn capture(
+        &self,
+        _question: CaptureQuestion,
+    ) -> impl Future<Output = Result<CaptureFile, OperateError>> + Send {
         async { Err(OperateError::NoPacketLevel) }
     }
 

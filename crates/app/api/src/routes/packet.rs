@@ -1,9 +1,16 @@
-//! Flows of the packet level, and pins.
+//! Flows of the packet level, pins, and captures of packets.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use aide::OperationOutput;
+use aide::generate::GenContext;
+use aide::openapi::{MediaType, Operation, Response as Described, StatusCode};
+use axum::body;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 
 use super::Routes;
 use crate::answer::{Answer, Tagged};
@@ -11,12 +18,20 @@ use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Asked, Body};
-use crate::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::operator::CaptureFile;
+use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use crate::{Operator, PacketOperator, Problem};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
         .get(Access::READ, "/v1/flow", flow::<O>, "Explain where the next packet of a flow goes")
+        .post(
+            Access::ADMIN,
+            "/v1/capture",
+            capture::<O>,
+            "Capture packets of a VIP as a pcapng file, until the limits or the client end it; one \
+             capture at a time",
+        )
         .get(Access::READ, "/v1/pins", pins::<O>, "The flows that are pinned to a backend")
         .post(Access::OPERATE, "/v1/pins", add::<O>, "Pin a flow to a backend")
         .put(Access::OPERATE, "/v1/pins", move_to::<O>, "Pin a pinned flow to another backend")
@@ -33,6 +48,45 @@ async fn flow<O: PacketOperator>(
     Asked(question): Asked<FlowQuestion>,
 ) -> Result<Answer<FlowAnswer>, Problem> {
     Ok(Answer::new(operator.explain_flow(question).await?))
+}
+
+async fn capture<O: PacketOperator>(
+    State(operator): State<Arc<O>>,
+    Body(question): Body<CaptureQuestion>,
+) -> Result<Capture, Problem> {
+    Ok(Capture(operator.capture(question).await?))
+}
+
+const PCAPNG: &str = "application/x-pcapng";
+
+/// A file that grows while packets are captured. A client that leaves ends the capture.
+struct Capture(CaptureFile);
+
+impl IntoResponse for Capture {
+    fn into_response(self) -> Response {
+        let parts = stream::unfold(self.0, |mut file| async move {
+            let part = file.parts.recv().await?;
+            Some((Ok::<_, Infallible>(part), file))
+        });
+        let head = [(header::CONTENT_TYPE, PCAPNG), (header::CACHE_CONTROL, "no-store")];
+        (head, body::Body::from_stream(parts)).into_response()
+    }
+}
+
+impl OperationOutput for Capture {
+    type Inner = Vec<u8>;
+
+    fn inferred_responses(
+        _: &mut GenContext,
+        _: &mut Operation,
+    ) -> Vec<(Option<StatusCode>, Described)> {
+        let described = Described {
+            description: "The file".into(),
+            content: [(PCAPNG.to_owned(), MediaType::default())].into_iter().collect(),
+            ..Described::default()
+        };
+        vec![(Some(StatusCode::Code(200)), described)]
+    }
 }
 
 async fn pins<O: PacketOperator>(

@@ -46,6 +46,54 @@ pub struct PacketStatus {
     /// Sharing of flows with the other balancers of the VIPs (`[flows] peers`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetStatus>,
+    /// The flows with the most bytes; absent until a window is complete, and with `[flows]
+    /// elephants = false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heavy: Option<HeavyTraffic>,
+}
+
+/// The flows with the most bytes in the last complete window, estimated from samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeavyTraffic {
+    /// Length of the window.
+    pub seconds: f64,
+    /// Packets for each sample.
+    pub sample_every: u32,
+    /// The flows, the largest first.
+    pub flows: Vec<HeavyFlow>,
+    /// Backends with packets.
+    pub backends: Vec<HeavyBackend>,
+}
+
+/// A flow with many bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeavyFlow {
+    /// Its VIP.
+    pub vip: String,
+    /// The flow in the form of the VIP's key, as in [`Pin`].
+    pub flow: String,
+    /// Its backend; absent if it has left since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Estimate of its bytes per second.
+    pub bytes_per_second: f64,
+    /// Its share of the VIP's bytes.
+    pub share: f64,
+}
+
+/// Load of a backend, and the part of it that the listed flows are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeavyBackend {
+    /// The VIP.
+    pub vip: String,
+    /// The backend.
+    pub backend: String,
+    /// Bytes per second, counted.
+    pub bytes_per_second: f64,
+    /// Estimate of the bytes per second of its listed flows.
+    pub heavy_bytes_per_second: f64,
+    /// Their share of its bytes.
+    pub share: f64,
 }
 
 /// Flows that the balancers of a fleet share.
@@ -262,6 +310,49 @@ pub struct Pin {
 
 fn yes() -> bool {
     true
+}
+
+/// `POST /v1/capture`: packets to capture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureQuestion {
+    /// The VIP: `192.0.2.10:443/tcp`.
+    #[schemars(example = &"192.0.2.10:443/tcp")]
+    pub vip: String,
+    /// Only packets to this backend, by name or address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Only packets of clients in this prefix: `198.51.100.0/24`, `198.51.100.7`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Largest number of packets, up to 1,000,000.
+    #[serde(default = "capture_count")]
+    pub count: u32,
+    /// Longest time, up to 3600.
+    #[serde(default = "capture_seconds")]
+    pub seconds: f64,
+    /// Bytes of each packet, 64 to 2048.
+    #[serde(default = "capture_snap")]
+    pub snap_bytes: u32,
+    /// Captures one of this many packets, by chance.
+    #[serde(default = "capture_every")]
+    pub every: u32,
+}
+
+fn capture_count() -> u32 {
+    1000
+}
+
+fn capture_seconds() -> f64 {
+    60.0
+}
+
+fn capture_snap() -> u32 {
+    256
+}
+
+fn capture_every() -> u32 {
+    1
 }
 
 /// A pin to remove.

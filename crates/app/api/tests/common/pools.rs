@@ -1,9 +1,9 @@
 //! The pools and VIPs of the recorder.
 
 use equipoise_api::wire::backends::AddBackend;
-use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use equipoise_api::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
 use equipoise_api::wire::{Admin, BackendState, BackendStatus, ByClass, Changed, Health, Rates};
-use equipoise_api::{OperateError, PacketOperator, PoolOperator};
+use equipoise_api::{CaptureFile, OperateError, PacketOperator, PoolOperator};
 
 use super::recorder::Recorder;
 
@@ -130,6 +130,11 @@ impl PacketOperator for Recorder {
             pinned_to: None,
             why: "no VIP has this address".into(),
         })
+    }
+
+    async fn capture(&self, _: CaptureQuestion) -> Result<CaptureFile, OperateError> {
+        let (_, parts) = tokio::sync::mpsc::channel(1);
+        Ok(CaptureFile { parts, capture: Box::new(()) })
     }
 
     async fn pins(&self) -> Result<Pins, OperateError> {

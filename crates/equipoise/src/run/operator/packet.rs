@@ -1,11 +1,15 @@
 //! Requests about flows and pins, answered by the packet level.
 
+mod capture;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins};
-use equipoise_api::{OperateError, PacketOperator};
+use equipoise_api::wire::packet::{
+    CaptureQuestion, FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins,
+};
+use equipoise_api::{CaptureFile, OperateError, PacketOperator};
 use equipoise_packet::abi::FlowKey;
 use equipoise_packet::config::{MacAddress, VipConfig};
 use equipoise_packet::control::{FlowId, PinError, RegisteredPin};
@@ -60,6 +64,12 @@ impl PacketOperator for Control {
         Ok(status::answer(&explained, &wish))
     }
 
+    async fn capture(&self, question: CaptureQuestion) -> Result<CaptureFile, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let request = capture::request(&question, &wish)?;
+        capture::begin(&engine, request).await
+    }
+
     async fn pins(&self) -> Result<Pins, OperateError> {
         let (engine, wish) = self.packet_level().await?;
         let mut pins = ask(&engine, Engine::pins).await?;
@@ -83,7 +93,9 @@ impl PacketOperator for Control {
         let pins = ask(&engine, Engine::pins).await?;
         // The file may no longer have the VIP of the pin.
         let vip = vip_of(&key.vip)?;
-        let listed = pins.iter().find(|pin| pin.vip == vip && flow_text(pin) == key.flow);
+        let listed = pins
+            .iter()
+            .find(|pin| pin.vip == vip && status::flow_text(&pin.flow, &pin.vip) == key.flow);
         let (id, flow) = match listed {
             Some(pin) => (pin.vip, pin.flow),
             None => {
@@ -215,22 +227,10 @@ fn mac_of(text: &str) -> Result<[u8; 6], OperateError> {
     mac.map(|mac| mac.0).map_err(|wrong| refused(format!("`{text}`: {wrong}")))
 }
 
-fn flow_text(pin: &RegisteredPin) -> String {
-    match pin.flow {
-        FlowId::FiveTuple(client, to) => match pin.vip.ports {
-            Ports::One(_) => client.to_string(),
-            _ => format!("{client}/{}", to.port()),
-        },
-        FlowId::SourceAddress(address) => address.to_string(),
-        FlowId::SourcePrefix(address, bits) => format!("{address}/{bits}"),
-        FlowId::SourceMac(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
-    }
-}
-
 fn shown(pin: &RegisteredPin, wish: &PacketWish) -> Pin {
     Pin {
         vip: pin.vip.to_string(),
-        flow: flow_text(pin),
+        flow: status::flow_text(&pin.flow, &pin.vip),
         backend: status::backend_name(&pin.backend, &pin.vip, wish),
         in_force: pin.in_force,
     }

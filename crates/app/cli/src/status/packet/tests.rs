@@ -63,6 +63,7 @@ fn packet() -> PacketStatus {
         drops: counts("tables", 1),
         notes: BTreeMap::new(),
         fleet: None,
+        heavy: None,
     }
 }
 
