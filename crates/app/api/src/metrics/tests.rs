@@ -12,6 +12,17 @@ use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerStat
 use crate::wire::tls::{AutomaticStatus, BackendTlsStatus, CertificateStatus, TlsStatus};
 use crate::wire::{Admin, BackendState, Health, Region, SourceStatus};
 
+fn heavy() -> HeavyTraffic {
+    let backend = HeavyBackend {
+        vip: "192.0.2.1:80/tcp".into(),
+        backend: "b1".into(),
+        bytes_per_second: 4000.0,
+        heavy_bytes_per_second: 3000.0,
+        share: 0.75,
+    };
+    HeavyTraffic { seconds: 10.0, sample_every: 64, flows: Vec::new(), backends: vec![backend] }
+}
+
 fn packet() -> PacketStatus {
     let count = |word: &str, count: u64| BTreeMap::from([(word.to_owned(), count)]);
     let backend = VipBackendStatus {
@@ -77,18 +88,7 @@ fn packet() -> PacketStatus {
             }],
             ..FleetStatus::default()
         }),
-        heavy: Some(HeavyTraffic {
-            seconds: 10.0,
-            sample_every: 32,
-            flows: Vec::new(),
-            backends: vec![HeavyBackend {
-                vip: "192.0.2.1:80/tcp".into(),
-                backend: "b1".into(),
-                bytes_per_second: 4000.0,
-                heavy_bytes_per_second: 3000.0,
-                share: 0.75,
-            }],
-        }),
+        heavy: Some(heavy()),
     }
 }
 
