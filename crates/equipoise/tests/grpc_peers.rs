@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use common::{Folder, Process, stderr, stdout, text};
 use equipoise_testkit::{ReservedPort, free_port, python_programs, workspace};
 
-/// A running equipoise with an HTTP front door before one backend.
+/// A running equipoise with an HTTP front door before backends.
 struct Instance {
     process: Process,
     door: ReservedPort,
@@ -21,14 +21,19 @@ struct Instance {
 impl Instance {
     /// `pool`: lines of the pool's table.
     fn start(test: &str, backend: &ReservedPort, pool: &str) -> Instance {
+        Instance::before(test, &[backend], pool)
+    }
+
+    fn before(test: &str, backends: &[&ReservedPort], pool: &str) -> Instance {
+        let backends: Vec<_> =
+            backends.iter().map(|backend| backend.address().to_string()).collect();
         let (folder, door) = (Folder::new(test), free_port());
         let config = format!(
             "[api]\nsocket = \"{}\"\nlisten = \"off\"\n[instance]\nthreads = 2\n\
              [[session]]\nlisten = \"{}\"\nprotocol = \"http\"\npool = \"p\"\nhttp2 = true\n\
-             [[pool]]\nname = \"p\"\nupstream = \"http2\"\nconcurrency = \"none\"\nbackends = [\"{}\"]\n{pool}",
+             [[pool]]\nname = \"p\"\nupstream = \"http2\"\nconcurrency = \"none\"\nbackends = {backends:?}\n{pool}",
             text(&folder.path("api.sock")),
             door.address(),
-            backend.address(),
         );
         let file = folder.write("equipoise.toml", &config);
         let process = Process::start(&["run", text(&file)]);
@@ -71,7 +76,12 @@ impl Peers {
     /// Runs a check of the client; returns what it prints.
     #[track_caller]
     fn check(&self, instance: &Instance, check: &str) -> String {
-        let mut client = self.command("client.py", &[&instance.port(), check]);
+        self.check_with(instance, check, &[])
+    }
+
+    #[track_caller]
+    fn check_with(&self, instance: &Instance, check: &str, more: &[&str]) -> String {
+        let mut client = self.command("client.py", &[&[&instance.port(), check], more].concat());
         succeeded(&client.output().expect("Python runs"))
     }
 }
@@ -98,6 +108,22 @@ fn no_call_is_lost_when_the_server_sends_goaway() {
     let _server = peers.serve(&port, &["500"]);
     let instance = Instance::start("grpc-goaway", &port, "");
     peers.check(&instance, "goaway");
+}
+
+#[test]
+fn a_listed_status_is_retried_while_no_response_has_begun() {
+    let (peers, busy, idle) = (Peers::find(), free_port(), free_port());
+    let _servers = [peers.serve(&busy, &["busy"]), peers.serve(&idle, &[])];
+    let backends = [&busy, &idle];
+    let scheduler = "scheduler = \"round-robin\"\n";
+    let retries = format!("{scheduler}retry-on = [\"connect\", \"reset\", \"grpc-unavailable\"]\n");
+    let instance = Instance::before("grpc-retried", &backends, &retries);
+    peers.check_with(&instance, "retried", &[&busy.address().port().to_string()]);
+    let instance = Instance::before("grpc-not-retried", &backends, scheduler);
+    peers.check(&instance, "not_retried");
+    let others = retries.replace("grpc-unavailable", "grpc-internal");
+    let instance = Instance::before("grpc-others-retried", &backends, &others);
+    peers.check(&instance, "not_retried");
 }
 
 #[test]

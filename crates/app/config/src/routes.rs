@@ -128,12 +128,17 @@ pub(super) fn retry_on(values: &Values) -> RetryOn {
     let failures: Vec<RetryFailure> = read(values, "retry-on", str::parse);
     let statuses = failures.iter().filter_map(|failure| match failure {
         RetryFailure::Statuses(first, last) => Some((*first, *last)),
-        RetryFailure::Connect | RetryFailure::Reset => None,
+        RetryFailure::Connect | RetryFailure::Reset | RetryFailure::Grpc(_) => None,
+    });
+    let grpc = failures.iter().filter_map(|failure| match failure {
+        RetryFailure::Grpc(status) => Some(*status),
+        _ => None,
     });
     RetryOn {
         connect: failures.contains(&RetryFailure::Connect),
         reset: failures.contains(&RetryFailure::Reset),
         statuses: statuses.collect(),
+        grpc: grpc.collect(),
     }
 }
 

@@ -1,4 +1,7 @@
-"""A gRPC client of server.py behind a proxy. Usage: client.py PORT CHECK. Ends with an error if a call goes wrong."""
+"""A gRPC client of server.py behind a proxy. Usage: client.py PORT CHECK [PORT OF A BUSY SERVER].
+
+Ends with an error if a call goes wrong.
+"""
 
 import os
 import queue
@@ -19,7 +22,10 @@ class Demo:
         self.add = self.channel.stream_unary(name("Add"))
         self.chat = self.channel.stream_stream(name("Chat"))
         self.sleep = self.channel.unary_unary(name("Sleep"))
-        self.slept = self.channel.unary_unary(name("Slept"))
+        self.counted = self.channel.unary_unary(name("Counted"))
+        self.try_echo = self.channel.unary_unary(name("TryEcho"))
+        self.begin = self.channel.unary_unary(name("Begin"))
+        self.try_add = self.channel.stream_unary(name("TryAdd"))
 
 
 class Chat:
@@ -79,16 +85,16 @@ def deadline(demo):
     error = error_of(lambda: demo.sleep(b"", timeout=0.5))
     assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
     assert 0.4 < time.monotonic() - begun < 30
-    wait_for_slept(demo, b"ended", 1)
+    wait_for_count(demo, b"ended", 1)
 
 
 def cancel(demo):
-    before = int(demo.slept(b"ended"))
+    before = int(demo.counted(b"ended"))
     calls = [demo.sleep.future(b"") for _ in range(10)]
-    wait_for_slept(demo, b"begun", before + 10)
+    wait_for_count(demo, b"begun", before + 10)
     for call in calls:
         call.cancel()
-    wait_for_slept(demo, b"ended", before + 10)
+    wait_for_count(demo, b"ended", before + 10)
     # An endless stream that its client leaves.
     stream = demo.count(b"100000000")
     next(stream)
@@ -116,6 +122,31 @@ def goaway(demo):
         chat.end()
 
 
+def retried(demo):
+    """One of two servers is busy: the other one answers."""
+    busy = Demo(sys.argv[3])
+    for at in range(20):
+        message = b"%d" % at
+        assert demo.try_echo(message) == message
+    refused = int(busy.counted(b"refused"))
+    assert 5 <= refused <= 20, refused
+    for _ in range(6):
+        assert demo.try_add(str(number).encode() for number in range(1000)) == b"499500"
+    assert int(busy.counted(b"refused")) > refused
+    # A response that has begun is passed on, and so is that to a call whose messages are not kept.
+    for call, message in [(demo.begin, b"1"), (demo.try_echo, bytes(200_000))]:
+        before = int(busy.counted(b"refused"))
+        codes = [code_of(lambda: call(message)) for _ in range(10)]
+        refused = int(busy.counted(b"refused")) - before
+        assert codes.count(grpc.StatusCode.UNAVAILABLE) == refused > 0, (codes, refused)
+
+
+def not_retried(demo):
+    """One of two servers is busy, and its status is not retried."""
+    codes = [code_of(lambda: demo.try_echo(b"1")) for _ in range(10)]
+    assert codes.count(grpc.StatusCode.UNAVAILABLE) > 0, codes
+
+
 def down(demo):
     """No backend can serve."""
     error = error_of(lambda: demo.echo(b"", timeout=30))
@@ -123,11 +154,19 @@ def down(demo):
     print(error.details())
 
 
-def wait_for_slept(demo, what, count):
+def wait_for_count(demo, what, count):
     until = time.monotonic() + 60
-    while int(demo.slept(what)) < count:
-        assert time.monotonic() < until, f"{what}: {demo.slept(what)} of {count}"
+    while int(demo.counted(what)) < count:
+        assert time.monotonic() < until, f"{what}: {demo.counted(what)} of {count}"
         time.sleep(0.01)
+
+
+def code_of(call):
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
 
 
 def error_of(call):
@@ -138,7 +177,10 @@ def error_of(call):
     raise AssertionError("the call succeeded")
 
 
-CHECKS = {check.__name__: check for check in [unary, statuses, streams, deadline, cancel, goaway, down]}
+CHECKS = {
+    check.__name__: check
+    for check in [unary, statuses, streams, deadline, cancel, goaway, retried, not_retried, down]
+}
 
 
 def main():

@@ -1,7 +1,8 @@
 """A gRPC server without TLS, whose messages are plain bytes.
 
-Usage: server.py PORT [AGE]. It sends GOAWAY on each connection after AGE ms, and goes on with its open calls. SIGUSR1:
-the health service changes between SERVING and NOT_SERVING.
+Usage: server.py PORT [AGE | busy]. It sends GOAWAY on each connection after AGE ms, and goes on with its open calls.
+`busy`: calls that a busy server refuses are UNAVAILABLE. SIGUSR1: the health service changes between SERVING and
+NOT_SERVING.
 """
 
 import signal
@@ -13,7 +14,7 @@ import grpc
 
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 
-state = {"health": SERVING, "begun": 0, "ended": 0}
+state = {"health": SERVING, "begun": 0, "ended": 0, "refused": 0}
 lock = threading.Lock()
 
 
@@ -25,6 +26,33 @@ def echo(request, context):
 
 def fail(request, context):
     context.abort(grpc.StatusCode.NOT_FOUND, "keine Bestellung für %d €")
+
+
+def refuse(context):
+    """Ends the call if this server is busy."""
+    if "busy" in sys.argv:
+        with lock:
+            state["refused"] += 1
+        context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
+
+
+def try_echo(request, context):
+    refuse(context)
+    return request
+
+
+def begin(request, context):
+    """Is refused behind its first metadata."""
+    context.send_initial_metadata((("x-initial", "1"),))
+    refuse(context)
+    return request
+
+
+def try_add(requests, context):
+    """Is refused after its first message, while its client sends more."""
+    first = next(requests)
+    refuse(context)
+    return str(int(first) + sum(int(request) for request in requests)).encode()
 
 
 def count(request, context):
@@ -53,8 +81,8 @@ def sleep(request, context):
     return b""
 
 
-def slept(request, context):
-    """How many calls of `sleep` have begun, or have ended."""
+def counted(request, context):
+    """How many calls of `sleep` have begun, or have ended; how many calls were refused."""
     return str(state[request.decode()]).encode()
 
 
@@ -73,7 +101,10 @@ def server(port, options):
         "Add": grpc.stream_unary_rpc_method_handler(add),
         "Chat": grpc.stream_stream_rpc_method_handler(chat),
         "Sleep": grpc.unary_unary_rpc_method_handler(sleep),
-        "Slept": grpc.unary_unary_rpc_method_handler(slept),
+        "Counted": grpc.unary_unary_rpc_method_handler(counted),
+        "TryEcho": grpc.unary_unary_rpc_method_handler(try_echo),
+        "Begin": grpc.unary_unary_rpc_method_handler(begin),
+        "TryAdd": grpc.stream_unary_rpc_method_handler(try_add),
     }
     made = grpc.server(ThreadPoolExecutor(64), options=options)
     made.add_generic_rpc_handlers(
@@ -91,7 +122,7 @@ def server(port, options):
 
 def main():
     port = int(sys.argv[1])
-    options = [("grpc.max_connection_age_ms", int(age)) for age in sys.argv[2:]]
+    options = [("grpc.max_connection_age_ms", int(age)) for age in sys.argv[2:] if age != "busy"]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     running = server(port, options)
     print("ready", flush=True)

@@ -16,7 +16,8 @@ pub(super) const RETRY_ON: Opt = Opt::default(
     Kind::Texts(&super::route::RETRY_FAILURE),
     "[\"connect\", \"reset\"]",
     "The failures after which a request is tried again: \"connect\", no connection was made; \"reset\", the connection \
-     ended before a response; statuses, such as \"502-504\", of idempotent requests with their whole body. Requests with \
+     ended before a response; statuses, such as \"502-504\", of idempotent requests with their whole body; \
+     \"grpc-unavailable\" and other statuses of gRPC, of calls whose answer has trailers alone. Requests with \
      statuses to retry share no multiplexed session.",
 )
 .http_only();

@@ -313,7 +313,9 @@ pub(in super::super) static SECURITY_HEADERS: Choices<SecurityHeaders> = Choices
 
 pub(super) static RETRY_FAILURE: Form = Form {
     noun: "a failure to retry after",
-    accepted: "\"connect\", \"reset\", a status or two with `-` between them, such as \"502-504\"",
+    accepted: "\"connect\", \"reset\", \"grpc-cancelled\", \"grpc-deadline-exceeded\", \"grpc-internal\", \
+               \"grpc-resource-exhausted\", \"grpc-unavailable\", a status or two with `-` between them, such as \
+               \"502-504\"",
     fits: reads_as::<RetryFailure>,
 };
 

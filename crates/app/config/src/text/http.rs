@@ -37,19 +37,34 @@ impl FromStr for StatusRanges {
     }
 }
 
-/// A failure after which a request is tried again: `connect`, `reset` or statuses.
+/// A failure after which a request is tried again: `connect`, `reset`, a status of gRPC, or
+/// statuses of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryFailure {
     Connect,
     Reset,
     /// First and last.
     Statuses(u16, u16),
+    /// The status of a gRPC call.
+    Grpc(u8),
 }
+
+/// Statuses of gRPC after which a call may be tried again, with Envoy's names.
+const GRPC_STATUSES: [(&str, u8); 5] = [
+    ("grpc-cancelled", 1),
+    ("grpc-deadline-exceeded", 4),
+    ("grpc-resource-exhausted", 8),
+    ("grpc-internal", 13),
+    ("grpc-unavailable", 14),
+];
 
 impl FromStr for RetryFailure {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some((_, status)) = GRPC_STATUSES.iter().find(|(name, _)| *name == text) {
+            return Ok(RetryFailure::Grpc(*status));
+        }
         match text {
             "connect" => Ok(RetryFailure::Connect),
             "reset" => Ok(RetryFailure::Reset),

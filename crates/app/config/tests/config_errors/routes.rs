@@ -29,7 +29,7 @@ fn routes_of_every_kind_are_accepted() {
           { path-prefix = "/old", rewrite = { prefix = "/new" }, redirect = { to = "https://{host}{path}{query}", status = 301 } },
           { path-prefix = "/down", answer = { status = 503, file = "/page.html", content-type = "text/html" } },
           { path-prefix = "/limited", body-max = "1MB", limit = [{ rate = "5/s", concurrency = 9 }, { by = "route", concurrency = 50 }, { by = "header:X-Key", rate = "9/m", burst = 2 }] },
-          { path = "/", response-headers = { set = "X-Frame-Options: DENY", remove = "Server" }, retry-on = ["connect", "502-504"] },
+          { path = "/", response-headers = { set = "X-Frame-Options: DENY", remove = "Server" }, retry-on = ["connect", "502-504", "grpc-unavailable"] },
         ]"#;
     assert_eq!(said(fine), "");
 }
@@ -112,6 +112,7 @@ fn actions_that_contradict_or_lead_nowhere_are_refused() {
         ("bandwidth = '10MB'", "is not a bandwidth"),
         ("bandwidth = '10B/s'", "is not a bandwidth"),
         ("retry-on = '600'", "is not a failure to retry after"),
+        ("retry-on = 'grpc-not-found'", "accepted: \"connect\", \"reset\", \"grpc-cancelled\""),
     ] {
         assert_said(&format!("route = [{{ {route} }}]"), &[wrong]);
     }

@@ -48,6 +48,8 @@ pub(super) struct Outgoing {
     pub(super) copy: Option<Box<RequestCopy>>,
     /// A response with a status that is retried may be discarded: a try is left.
     pub(super) may_discard: bool,
+    /// Bytes of the upload's copy that are in `first`, because the request is sent again.
+    pub(super) copied: usize,
 }
 
 /// How an attempt ended.
@@ -174,7 +176,7 @@ impl ClientConnection {
                 return upstream.handed_back(&head, outgoing);
             }
         }
-        if body.is_none() && self.discards(lease, outgoing, head.status) {
+        if body.is_none() && self.discards(lease, outgoing, &head) {
             count_status(&lease.stats().responses, head.status);
             lease.went(outcome_of(head.status));
             let now = Instant::now();
@@ -270,17 +272,6 @@ impl ClientConnection {
                 return Err(Reason::UpstreamClosed);
             }
         }
-    }
-
-    /// Whether a response with this status is discarded, because the request is tried again. Counts
-    /// the retry.
-    fn discards(&self, lease: &Lease, outgoing: &Outgoing, status: u16) -> bool {
-        outgoing.may_discard
-            && outgoing.head.is_idempotent
-            && !outgoing.streamed
-            && outgoing.upload.is_done()
-            && self.retry_on(lease).has_status(status)
-            && lease.pool().may_retry(Reason::BackendError, Instant::now())
     }
 
     /// The failures after which the request is tried again.
@@ -453,7 +444,7 @@ impl ClientConnection {
         match moved {
             Poll::Ready(Ok(())) => {
                 if let Some(copy) = outgoing.copy.take() {
-                    copy.send_with(outgoing.upload.take_copy());
+                    copy.send_with(outgoing.upload.copied());
                 }
                 upstream.lease.take_permit_back();
                 upstream.waiting_since = Instant::now();

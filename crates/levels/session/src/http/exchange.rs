@@ -63,6 +63,7 @@ impl ClientConnection {
             streamed: false,
             copy: None,
             may_discard: false,
+            copied: 0,
             queued: Duration::ZERO,
             marker: 0..0,
         };

@@ -33,6 +33,12 @@ pub(super) fn is_grpc(content_type: &[u8]) -> bool {
         && matches!(content_type.get(NAME.len()), None | Some(b'+' | b';' | b' '))
 }
 
+/// Reads the status of a head that has the trailers, too.
+pub(super) fn status(head: &[httparse::Header<'_>]) -> Option<u8> {
+    let field = head.iter().find(|it| it.name.eq_ignore_ascii_case("grpc-status"))?;
+    std::str::from_utf8(field.value).ok()?.trim().parse().ok()
+}
+
 /// Reads a `grpc-timeout`: at most 8 digits and a unit.
 pub(super) fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;

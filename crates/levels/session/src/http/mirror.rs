@@ -40,6 +40,8 @@ pub(super) struct RequestCopy {
     head: RequestHead,
     /// The head as it goes to a backend, and the body as far as it has arrived.
     bytes: Vec<u8>,
+    /// Bytes of the body that may follow.
+    left: usize,
     in_flight: CopyInFlight,
 }
 
@@ -66,11 +68,13 @@ impl ClientConnection {
         };
         let bytes = marked(&outgoing.first, head_bytes, &routed.route().name);
         let (worker, routed, hashes) = (Rc::clone(&self.worker), routed.clone(), self.hashes);
-        let copy = RequestCopy { worker, routed, hashes, head: outgoing.head, bytes, in_flight };
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let copy =
+            RequestCopy { worker, routed, hashes, head: outgoing.head, bytes, left, in_flight };
         match outgoing.upload.is_done() {
             true => copy.send(),
             false => {
-                outgoing.upload.copy(left as usize);
+                outgoing.upload.copy(left);
                 outgoing.copy = Some(Box::new(copy));
             }
         }
@@ -86,13 +90,13 @@ fn marked(request: &[u8], head_bytes: usize, route: &str) -> Vec<u8> {
 
 impl RequestCopy {
     /// Sends the copy with the rest of its body; `None`: that was too large.
-    pub(super) fn send_with(mut self, rest: Option<Vec<u8>>) {
+    pub(super) fn send_with(mut self, rest: Option<&[u8]>) {
         match rest {
-            Some(rest) => {
-                self.bytes.extend_from_slice(&rest);
+            Some(rest) if rest.len() <= self.left => {
+                self.bytes.extend_from_slice(rest);
                 self.send();
             }
-            None => self.ended(CopyOutcome::BodyTooLarge),
+            _ => self.ended(CopyOutcome::BodyTooLarge),
         }
     }
 

@@ -16,6 +16,7 @@ mod chunk;
 mod connection;
 mod course;
 mod delegate;
+mod discard;
 mod edits;
 mod exchange;
 mod grpc;

@@ -143,15 +143,17 @@ impl Pump {
         self.budget = self.budget.map(|budget| budget.saturating_sub(count as u64));
     }
 
-    /// Copies up to `bytes_max` of the bytes that are written from now on. For bodies that keep
-    /// their shape.
+    /// Copies the bytes that are written from now on, up to the largest `bytes_max` of several
+    /// calls, all of them before the first byte is written. For bodies that keep their shape.
     pub(crate) fn copy(&mut self, bytes_max: usize) {
-        self.copy = Some(Box::new(BodyCopy { bytes: Some(Vec::new()), bytes_max }));
+        let new = || Box::new(BodyCopy { bytes: Some(Vec::new()), bytes_max });
+        let copy = self.copy.get_or_insert_with(new);
+        copy.bytes_max = copy.bytes_max.max(bytes_max);
     }
 
-    /// The copy; `None` if it became too large.
-    pub(crate) fn take_copy(&mut self) -> Option<Vec<u8>> {
-        self.copy.take().and_then(|copy| copy.bytes)
+    /// The copy; `None` if there is none, or it became too large.
+    pub(crate) fn copied(&self) -> Option<&[u8]> {
+        self.copy.as_ref().and_then(|copy| copy.bytes.as_deref())
     }
 
     /// Whether bytes that are written have to be copied.
@@ -232,8 +234,15 @@ impl Pump {
         Poll::Ready(result)
     }
 
+    /// After an error nothing more is moved. With a copy, a failure of the receiver is no end: the
+    /// bytes that it has not taken go to another one.
     fn break_off(&mut self, result: &Result<(), PumpError>) {
-        if result.is_err() {
+        let is_over = match result {
+            Ok(()) => false,
+            Err(PumpError::Sink) => !self.is_copied(),
+            Err(_) => true,
+        };
+        if is_over {
             self.left = Left::Broken;
         }
     }

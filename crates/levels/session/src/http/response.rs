@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use equipoise_core::delegation::{UNDONE, announced_room, write_room};
 
 use super::edits::ResponseEdits;
+use super::grpc;
 use super::head::{Connection, Field, Framing, HeadScanner, Lengths, LineCopier, is_nominated};
 use super::request::{HEADERS_PARSED_MAX, RequestHead, write_via};
 
@@ -36,6 +37,8 @@ pub(crate) struct ResponseHead {
     pub(crate) is_undone: bool,
     /// The room that it announces: to be believed of a peer alone.
     pub(crate) room: Option<u32>,
+    /// The status of a gRPC call, of a response with trailers alone.
+    pub(crate) grpc_status: Option<u8>,
 }
 
 impl ResponseHead {
@@ -157,6 +160,10 @@ pub(crate) fn read_response(
         is_doubtful,
         is_undone,
         room,
+        grpc_status: match reply.request.grpc {
+            Some(_) if framing == Framing::EMPTY => grpc::status(response.headers),
+            _ => None,
+        },
     };
     write_response(head, &response, &kinds, connection, &result, reply, out);
     Ok(Some(result))

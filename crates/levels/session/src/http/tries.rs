@@ -114,6 +114,7 @@ impl ClientConnection {
         let (most, backend) = (self.retries(&lease), lease.backend().id);
         outgoing.queued = tries.queued;
         outgoing.may_discard = tries.retries < most;
+        self.keep_messages(&lease, outgoing);
         let retries_reset = self.retry_on(&lease).reset;
         let (attempt, lease) = match self.put(lease, outgoing, begun, tries).await {
             Shared::Done(reached) => {
@@ -150,6 +151,7 @@ impl ClientConnection {
             }
             Attempt::Failed(failure) => self.after(&lease, &failure, tries),
             Attempt::Discarded => {
+                outgoing.rewind();
                 tries.failed = Some((lease.backend().id, Reason::BackendError));
                 tries.retries += 1;
                 Next::Again

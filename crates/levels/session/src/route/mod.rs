@@ -81,6 +81,32 @@ pub struct RetryOn {
     pub reset: bool,
     /// First and last status of ranges, of idempotent requests.
     pub statuses: Arc<[(u16, u16)]>,
+    /// Statuses of gRPC calls, of responses with trailers alone.
+    pub grpc: GrpcStatuses,
+}
+
+/// A set of statuses of gRPC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrpcStatuses(u32);
+
+impl GrpcStatuses {
+    /// Whether there is one.
+    pub(crate) fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether it has this one.
+    pub(crate) fn has(self, status: u8) -> bool {
+        1_u32.checked_shl(status.into()).is_some_and(|bit| self.0 & bit != 0)
+    }
+}
+
+impl FromIterator<u8> for GrpcStatuses {
+    /// Of numbers below 32; gRPC has 17.
+    fn from_iter<I: IntoIterator<Item = u8>>(statuses: I) -> Self {
+        let bits = statuses.into_iter().filter_map(|status| 1_u32.checked_shl(status.into()));
+        GrpcStatuses(bits.fold(0, |all, bit| all | bit))
+    }
 }
 
 impl RetryOn {
@@ -101,7 +127,12 @@ impl RetryOn {
 
 impl Default for RetryOn {
     fn default() -> Self {
-        RetryOn { connect: true, reset: true, statuses: Arc::default() }
+        RetryOn {
+            connect: true,
+            reset: true,
+            statuses: Arc::default(),
+            grpc: GrpcStatuses::default(),
+        }
     }
 }
 
