@@ -46,6 +46,8 @@ reasons! {
     VersionNotSupported = "version_not_supported", 505;
     /// A transfer coding other than `chunked`.
     CodingNotImplemented = "coding_not_implemented", 501;
+    /// CONNECT over HTTP/2 with a `:protocol` other than `websocket`.
+    TunnelProtocol = "tunnel_protocol", 501;
     /// An expectation other than 100-continue.
     ExpectationFailed = "expectation_failed", 417;
     /// The front door does not serve the client's address. TCP and UDP clients get no answer.
@@ -104,6 +106,8 @@ reasons! {
     UpstreamClosed = "upstream_closed", 502;
     /// The response is not HTTP/1.x, or its length is ambiguous.
     UpstreamMalformed = "upstream_malformed", 502;
+    /// A WebSocket, to a backend whose connection over HTTP/2 permits none (RFC 8441).
+    UpstreamNoTunnels = "upstream_no_tunnels", 502;
     /// The response has a status that `passive.statuses` lists, and was passed on; or a peer handed
     /// the request back.
     BackendError = "backend_error", 0;

@@ -52,9 +52,14 @@ pub(crate) trait BackendStream {
     /// Writes some of a request. The first bytes are a whole head, and what follows it.
     ///
     /// # Errors
-    /// `InvalidInput` for a request that the stream cannot express; `BrokenPipe` if the backend
-    /// takes no more of it, and then reading says why.
+    /// `InvalidInput` for a request that the stream cannot express; `Unsupported` for a tunnel that
+    /// the backend does not permit; `BrokenPipe` if the backend takes no more of it, and then
+    /// reading says why.
     fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Ends this side of a tunnel; ready when nothing of it is held back. Requests end with their
+    /// body.
+    fn poll_end_tunnel(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Whether the backend has said that it did nothing with the request.
     fn is_unprocessed(&self) -> bool;
@@ -359,8 +364,7 @@ impl Socket {
     pub(crate) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.stream, &self.tls) {
             (Stream::Client(stream), _) => stream.end_tunnel(cx),
-            // It ends with the body of its message.
-            (Stream::Backend(_), _) => {}
+            (Stream::Backend(stream), _) => return stream.poll_end_tunnel(cx),
             (Stream::Kernel(fd), None) => finish(fd.as_raw_fd()),
             (Stream::Kernel(fd), Some(tls)) => return tls.borrow_mut().poll_end(cx, fd),
         }
@@ -379,6 +383,10 @@ impl Socket {
     pub(crate) fn reset_on_close(&self) {
         if let Some(stream) = self.as_client() {
             return stream.cut();
+        }
+        if self.as_stream().is_some() {
+            // The drop of a stream that has not ended resets it.
+            return;
         }
         // A socket that refuses the option closes with FIN, which is the next best thing.
         let _ = SockRef::from(self.fd().get_ref()).set_linger(Some(Duration::ZERO));

@@ -417,6 +417,9 @@ impl ClientConnection {
                 }
                 Poll::Ready(Err(error)) => {
                     upstream.deaf = true;
+                    if error.kind() == io::ErrorKind::Unsupported && session.is_stream() {
+                        return Err(Reason::UpstreamNoTunnels);
+                    }
                     if error.kind() == io::ErrorKind::InvalidInput && session.is_stream() {
                         // HTTP/2 cannot express it.
                         return Err(Reason::RequestMalformed);

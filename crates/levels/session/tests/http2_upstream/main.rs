@@ -116,8 +116,8 @@ fn a_request_head_is_that_of_http2() {
     let reply = proxy.ask(ask("GET", "/path?query=1", lines));
     assert_eq!((reply.status(), reply.text().as_str()), (200, "ok"));
     assert_eq!(proxy.ask(ask("OPTIONS", "*", "")).status(), 200);
-    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
-    assert_eq!(proxy.ask(ask("GET", "/ws", upgrade)).status(), 200);
+    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n";
+    assert_eq!(proxy.ask(ask("GET", "/ws", upgrade) + "x").status(), 200);
     assert_eq!(proxy.ask("GET /old HTTP/1.0\r\n\r\n").status(), 200);
     let heads = backend.heads();
     assert_eq!(heads[0].uri, "http://a.example/path?query=1");

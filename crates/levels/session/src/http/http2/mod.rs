@@ -8,6 +8,7 @@ pub(super) mod downstream;
 mod incoming;
 mod outgoing;
 pub(crate) mod upstream;
+mod websocket;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

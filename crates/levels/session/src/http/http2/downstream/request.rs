@@ -6,10 +6,8 @@ use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::http::head::Field;
 use crate::http::http2::incoming::Framing;
+use crate::http::http2::websocket::{self, WEBSOCKET};
 use crate::http::http2::{Malformed, check, write_field};
-
-/// The protocol of tunnels that clients may open (RFC 8441).
-const WEBSOCKET: &str = "websocket";
 
 /// Whether the request asks for a tunnel of the given protocol, such as a WebSocket.
 pub(super) fn is_tunnel(parts: &Parts) -> bool {
@@ -55,7 +53,7 @@ pub(super) fn write_head(
         // HTTP/2 has neither (RFC 8441, section 5); backends of HTTP/1.1 ask for both.
         write_field(b"Connection", b"Upgrade", out);
         write_field(b"Upgrade", WEBSOCKET.as_bytes(), out);
-        write_field(b"Sec-WebSocket-Key", &websocket_key(), out);
+        write_field(b"Sec-WebSocket-Key", websocket::key().as_bytes(), out);
     }
     let mut cookies: Option<Vec<u8>> = None;
     for (name, value) in &parts.headers {
@@ -103,18 +101,6 @@ pub(super) fn write_head(
     }
     out.extend_from_slice(b"\r\n");
     Ok(framing)
-}
-
-/// A random key: 16 bytes in base64 (RFC 6455, section 4.1).
-fn websocket_key() -> [u8; 24] {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut random: u128 = rand::random();
-    let mut key = *b"AAAAAAAAAAAAAAAAAAAAAA==";
-    for digit in &mut key[..21] {
-        *digit = DIGITS[(random % 64) as usize];
-        random /= 64;
-    }
-    key
 }
 
 /// The value of `Host`: the authority, which a `host` field must not contradict.

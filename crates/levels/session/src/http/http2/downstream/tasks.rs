@@ -24,6 +24,7 @@ use crate::http::http2::incoming::Incoming;
 use crate::http::logged::log_unread;
 use crate::reason::Reason;
 use crate::socket::{ClientStream, Socket};
+use crate::stats::count_status;
 use crate::worker::{Phase, Worker};
 
 /// Tasks that wait for a stream, at the most. One takes 10 KB or less.
@@ -110,6 +111,10 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
     let _task = worker.task();
     let (parts, body) = arrived.request.into_parts();
     if !is_known_tunnel(&parts) {
+        let reason = Reason::TunnelProtocol;
+        door.dropped(reason);
+        door.stats(|stats| count_status(&stats.responses, reason.status()));
+        log_unread(worker, door, shared.peer, reason);
         let mut refused = Response::new(());
         *refused.status_mut() = StatusCode::NOT_IMPLEMENTED;
         // The client may have reset the stream.

@@ -13,10 +13,10 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Method;
 
 use super::connection::Place;
-use super::head::{RequestHead, read_request, write_response};
+use super::head::{RequestHead, Unsent, read_request, write_response, write_switch};
 use crate::buffer::Buffers;
 use crate::http::head::HeadScanner;
-use crate::http::http2::incoming::Incoming;
+use crate::http::http2::incoming::{Framing, Incoming};
 use crate::http::http2::outgoing::{Left, Outgoing, Stopped};
 use crate::http::http2::{Malformed, Message};
 use crate::socket::BackendStream;
@@ -35,6 +35,8 @@ struct State {
     request: Option<Outgoing>,
     response: Answer,
     is_head: bool,
+    /// Of a request for a WebSocket: the proof for its key.
+    accept: Option<String>,
     /// The head of a response, and how much of it was read.
     head: Vec<u8>,
     head_read: usize,
@@ -59,6 +61,7 @@ impl Http2Stream {
             request: None,
             response: Answer::NotAsked,
             is_head: false,
+            accept: None,
             head: Vec::new(),
             head_read: 0,
             sent: None,
@@ -71,7 +74,13 @@ impl Http2Stream {
     fn begin(&self, state: &mut State, bytes: &[u8]) -> io::Result<usize> {
         let end = HeadScanner::default().find_end(bytes).map_err(|_| Malformed)?;
         let end = end.ok_or(Malformed)?;
-        let RequestHead { request, left } = read_request(&bytes[..end], self.place.scheme())?;
+        let permits_tunnels = state.send.is_extended_connect_protocol_enabled();
+        let read = read_request(&bytes[..end], self.place.scheme(), permits_tunnels);
+        let RequestHead { request, left, accept } = read.map_err(|unsent| match unsent {
+            Unsent::Malformed => io::ErrorKind::InvalidInput,
+            Unsent::NoTunnels => io::ErrorKind::Unsupported,
+        })?;
+        state.accept = accept;
         state.is_head = request.method() == Method::HEAD;
         let is_whole = matches!(left, Left::Nothing);
         state.sent = Some((Instant::now(), self.place.received()));
@@ -100,8 +109,19 @@ impl Http2Stream {
         }
         let response = ready!(Pin::new(response).poll(cx)).map_err(|error| self.failed(error))?;
         self.place.has_answered();
-        let is_whole = response.body().is_end_stream();
-        let framing = write_response(&response, state.is_head, is_whole, &mut state.head);
+        let framing = match state.accept.take() {
+            Some(accept) if response.status().is_success() => {
+                // The bytes of a tunnel have no framing.
+                write_switch(&response, &accept, &mut state.head).map(|()| Framing::Length)
+            }
+            accept => {
+                if let (Some(_), Some(request)) = (accept, &mut state.request) {
+                    request.finish();
+                }
+                let is_whole = response.body().is_end_stream();
+                write_response(&response, state.is_head, is_whole, &mut state.head)
+            }
+        };
         let body = response.into_body();
         let framing = framing.map_err(bad_response)?;
         let body = Incoming::new(body, Message::Response, framing, Vec::new());
@@ -183,6 +203,16 @@ impl BackendStream for Http2Stream {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
         }
+    }
+
+    fn poll_end_tunnel(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        let Some(request) = &mut state.request else { return Poll::Ready(()) };
+        request.finish();
+        // An error is one of reading, too.
+        let _ = ready!(request.poll_flush(cx));
+        state.request = None;
+        Poll::Ready(())
     }
 
     fn is_unprocessed(&self) -> bool {
