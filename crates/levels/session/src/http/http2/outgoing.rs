@@ -144,9 +144,14 @@ impl Outgoing {
         Ok(count)
     }
 
-    /// Hands what was taken to `h2`, and the end of the body with the last of it. Ready when
-    /// nothing is held back.
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+    /// Hands the taken bytes to `h2`, and the end of the body with the last of them. Ready when
+    /// none are held back. With `frame_bytes`, hands one frame of that size at a time and lets
+    /// other tasks run.
+    pub(super) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        frame_bytes: Option<usize>,
+    ) -> Poll<Result<(), Stopped>> {
         loop {
             let is_read = matches!(self.left, Left::Nothing);
             if self.payload.is_empty() {
@@ -155,19 +160,24 @@ impl Outgoing {
                 }
                 return Poll::Ready(Ok(()));
             }
-            self.stream.reserve_capacity(self.payload.len());
+            let most = self.payload.len().min(frame_bytes.unwrap_or(usize::MAX));
+            self.stream.reserve_capacity(most);
             if self.stream.capacity() == 0 {
                 match ready!(self.stream.poll_capacity(cx)) {
                     Some(Ok(_)) => continue,
                     Some(Err(_)) | None => return Poll::Ready(Err(Stopped::Reset)),
                 }
             }
-            let count = self.stream.capacity().min(self.payload.len());
+            let count = self.stream.capacity().min(most);
             let bytes = self.payload.split_to(count).freeze();
             let is_last = is_read && self.payload.is_empty() && self.trailers.len() <= 2;
             self.sent += count as u64;
             self.stream.send_data(bytes, is_last).map_err(|_| Stopped::Reset)?;
             self.has_ended = is_last;
+            if frame_bytes.is_some() && !self.payload.is_empty() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 

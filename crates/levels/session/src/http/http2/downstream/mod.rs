@@ -12,6 +12,7 @@
 //! client sends is bounded by [`CONNECTION_WINDOW`].
 
 mod preface;
+mod priority;
 mod request;
 mod response;
 mod stream;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 
+use self::priority::Urgencies;
 use self::tasks::Arrived;
 use self::transport::{Outbox, Transport};
 use super::{SEND_BYTES_MAX, STREAM_WINDOW};
@@ -68,6 +70,8 @@ struct Shared {
     open: Cell<usize>,
     /// Requests that the client reset, less those that ended.
     resets: Cell<u32>,
+    /// Responses under way.
+    urgencies: Rc<Urgencies>,
     /// The task of the connection.
     waker: RefCell<Option<Waker>>,
 }
@@ -138,6 +142,7 @@ pub(in crate::http) async fn serve(mut client: ClientConnection) {
                 socket: Rc::clone(&client.client),
                 open: Cell::new(0),
                 resets: Cell::new(0),
+                urgencies: Rc::default(),
                 waker: RefCell::default(),
             });
             let serving =

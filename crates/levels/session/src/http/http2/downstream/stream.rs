@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
+use http::HeaderMap;
 
+use super::priority::{Priority, UnderWay, Urgencies};
 use super::response::{Asked, read_response};
 use crate::http::http2::Message;
 use crate::http::http2::incoming::Incoming;
@@ -34,6 +36,31 @@ pub(super) struct Http2Stream {
     worker: Rc<Worker>,
 }
 
+/// The turns in which a response is sent beside others of its connection.
+pub(super) struct Turns {
+    pub(super) priority: Priority,
+    pub(super) all: Rc<Urgencies>,
+    /// Its own, while its body is under way.
+    pub(super) own: Option<UnderWay>,
+}
+
+impl Turns {
+    fn begin(&mut self, fields: &HeaderMap, left: &Left) {
+        let has_length = match left {
+            Left::Length(_) => true,
+            Left::Chunked(_) => false,
+            // A tunnel may last for as long as its connection.
+            Left::Open | Left::Nothing => return,
+        };
+        let priority = self.priority.changed_by(fields);
+        self.own = Some(UnderWay::begin(&self.all, priority, has_length));
+    }
+
+    fn frame_bytes(&self) -> Option<usize> {
+        self.own.as_ref().and_then(UnderWay::frame_bytes)
+    }
+}
+
 struct State {
     /// The request, head included.
     request: Incoming,
@@ -41,6 +68,7 @@ struct State {
     asked: Asked,
     /// The body of the final response, once its head was sent.
     response: Option<Outgoing>,
+    turns: Turns,
     ended: Option<Ended>,
 }
 
@@ -50,10 +78,11 @@ impl Http2Stream {
         request: Incoming,
         respond: SendResponse<Bytes>,
         asked: Asked,
+        turns: Turns,
         task: Waker,
         worker: Rc<Worker>,
     ) -> Http2Stream {
-        let state = State { request, respond, asked, response: None, ended: None };
+        let state = State { request, respond, asked, response: None, turns, ended: None };
         Http2Stream { state: RefCell::new(state), task, worker }
     }
 
@@ -93,6 +122,7 @@ impl State {
             return;
         }
         self.ended = Some(ended);
+        self.turns.own = None;
         if ended == Ended::Cut {
             match &mut self.response {
                 Some(body) => body.reset(h2::Reason::INTERNAL_ERROR),
@@ -111,7 +141,7 @@ impl State {
         if body.poll_reset(cx).is_ready() {
             return self.end(Ended::Reset);
         }
-        match body.poll_flush(cx) {
+        match body.poll_flush(cx, self.turns.frame_bytes()) {
             Poll::Ready(Ok(())) if body.has_ended() => self.end(Ended::Whole),
             Poll::Ready(Ok(())) | Poll::Pending => {}
             Poll::Ready(Err(stopped)) => self.end(stopped.into()),
@@ -154,12 +184,14 @@ impl State {
             while taken < bytes.len() && body.has_room() {
                 taken += body.take(&bytes[taken..], &worker.buffers).map_err(|_| Ended::Cut)?;
             }
-            match body.poll_flush(cx) {
+            match body.poll_flush(cx, self.turns.frame_bytes()) {
                 Poll::Ready(Ok(())) if body.has_ended() => {
                     self.end(Ended::Whole);
                     return Ok(taken);
                 }
                 Poll::Ready(Ok(())) if taken < bytes.len() => {}
+                // It may have made room.
+                Poll::Pending if taken < bytes.len() && body.has_room() => {}
                 Poll::Ready(Ok(())) | Poll::Pending => return Ok(taken),
                 Poll::Ready(Err(stopped)) => return Err(stopped.into()),
             }
@@ -175,6 +207,7 @@ impl State {
             return sent.map(|()| head.bytes).map_err(|_| Ended::Reset);
         }
         let is_whole = matches!(head.left, Left::Nothing);
+        self.turns.begin(head.response.headers(), &head.left);
         let stream = self.respond.send_response(head.response, is_whole);
         let stream = stream.map_err(|_| Ended::Reset)?;
         self.response = Some(Outgoing::new(stream, Message::Response, head.left));

@@ -13,9 +13,10 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{Method, Request, Response, StatusCode};
 
+use super::priority::Priority;
 use super::request::{is_known_tunnel, is_tunnel, write_head};
 use super::response::{Asked, KnownFields};
-use super::stream::{Ended, Http2Stream};
+use super::stream::{Ended, Http2Stream, Turns};
 use super::{Open, Shared};
 use crate::deadline::Deadline;
 use crate::http::connection::ClientConnection;
@@ -134,10 +135,12 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
         _ if is_tunnel(&parts) => Asked::Tunnel,
         _ => Asked::Usual,
     };
+    let priority = Priority::default().changed_by(&parts.headers);
     drop(parts);
     let request = Incoming::new(body, Message::Request, framing, head);
+    let turns = Turns { priority, all: Rc::clone(&shared.urgencies), own: None };
     let (waker, worker) = (waker.clone(), Rc::clone(worker));
-    let stream = Http2Stream::new(request, arrived.respond, asked, waker, worker);
+    let stream = Http2Stream::new(request, arrived.respond, asked, turns, waker, worker);
     let stream = Rc::new(stream);
     let client = ClientConnection {
         is_http2: true,

@@ -148,7 +148,7 @@ impl BackendStream for Http2Stream {
     fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let state = &mut *self.state.borrow_mut();
         if let Some(request) = &mut state.request
-            && let Poll::Ready(flushed) = request.poll_flush(cx)
+            && let Poll::Ready(flushed) = request.poll_flush(cx, None)
             && (flushed.is_err() || request.has_ended())
         {
             state.request = None;
@@ -193,12 +193,12 @@ impl BackendStream for Http2Stream {
             if request.has_room() {
                 let taken = request.take(bytes, &self.buffers)?;
                 // The rest is sent while the response is read.
-                return match request.poll_flush(cx) {
+                return match request.poll_flush(cx, None) {
                     Poll::Ready(Err(stopped)) => Poll::Ready(Err(stopped.into())),
                     Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),
                 };
             }
-            ready!(request.poll_flush(cx))?;
+            ready!(request.poll_flush(cx, None))?;
             if request.has_ended() {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
@@ -210,7 +210,7 @@ impl BackendStream for Http2Stream {
         let Some(request) = &mut state.request else { return Poll::Ready(()) };
         request.finish();
         // An error is one of reading, too.
-        let _ = ready!(request.poll_flush(cx));
+        let _ = ready!(request.poll_flush(cx, None));
         state.request = None;
         Poll::Ready(())
     }
