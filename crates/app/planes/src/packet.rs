@@ -159,6 +159,15 @@ impl PacketPlane {
         }
     }
 
+    /// Writes the lines about empty places that were too many when they were due.
+    pub fn log_left_out(&self) {
+        // A change that is being applied logs for itself.
+        if let Ok(mut state) = self.state.try_lock() {
+            let State { log, wish, .. } = &mut *state;
+            log.note(&wish.empty);
+        }
+    }
+
     /// The engine, if one runs, and its last input.
     pub async fn running(&self) -> Option<(Arc<Engine>, PacketWish)> {
         let state = self.state.lock().await;
@@ -266,7 +275,7 @@ impl State {
 
     /// Stores the input that the engine has applied.
     fn go_over_to(&mut self, wish: PacketWish, wanted: Wanted) {
-        self.log.note(&self.wish.empty, &wish.empty);
+        self.log.note(&wish.empty);
         self.wish = wish;
         self.told = Some(wanted);
     }

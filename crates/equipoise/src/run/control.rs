@@ -307,6 +307,7 @@ impl Control {
             ticks.tick().await;
             let Ok(status) = self.levels.registry.status().await else { return };
             lock(&self.rates).add(Instant::now(), totals(&status));
+            self.levels.packet.log_left_out();
             self.remove_idle().await;
         }
     }

@@ -4,15 +4,15 @@
 //! its VIP: it gets no packets, `status` and the log show the reason, and everything else
 //! continues.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use equipoise_packet::abi::Forward;
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::{BackendId, Ports, Protocol, VipId};
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
-use tokio::time::Instant;
 
 use super::{destination, id};
 use equipoise_basics::LogLimit;
@@ -101,29 +101,98 @@ impl ReplySources {
     }
 }
 
-/// Log lines about empty places, limited to a few each minute for each place.
+/// Log lines about empty places, limited to a few each minute for each place. A line that is left
+/// out is written later, if it is still true then.
 #[derive(Default)]
-pub(super) struct EmptyPlacesLog(BTreeMap<(VipId, SocketAddr), LogLimit>);
+pub(super) struct EmptyPlacesLog {
+    /// The places as the log has them.
+    written: EmptyPlaces,
+    limits: BTreeMap<(VipId, SocketAddr), LogLimit>,
+}
+
+/// A line of the log.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Empty(String),
+    Filled(String),
+}
 
 impl EmptyPlacesLog {
     /// Logs places that became empty or are no longer empty.
-    pub(super) fn note(&mut self, before: &EmptyPlaces, now: &EmptyPlaces) {
-        let mut may_write =
-            |key| self.0.entry(key).or_default().may_write(Instant::now().into_std());
-        for (key, place) in now {
-            if before.get(key) != Some(place) && may_write(*key) {
-                tracing::warn!("backend {}: {}: {}", place.name, key.0, place.detail);
-            }
-        }
-        for (key, place) in before {
-            if !now.contains_key(key) && may_write(*key) {
-                tracing::info!("backend {}: {}: it gets packets again", place.name, key.0);
+    pub(super) fn note(&mut self, now: &EmptyPlaces) {
+        for line in self.lines(now, Instant::now()) {
+            match line {
+                Line::Empty(text) => tracing::warn!("{text}"),
+                Line::Filled(text) => tracing::info!("{text}"),
             }
         }
     }
 
+    /// The differences to the log that may be written at this time.
+    fn lines(&mut self, now: &EmptyPlaces, at: Instant) -> Vec<Line> {
+        let keys: BTreeSet<_> = self.written.keys().chain(now.keys()).copied().collect();
+        let mut lines = Vec::new();
+        for key in keys {
+            let (before, place) = (self.written.get(&key), now.get(&key));
+            if before == place || !self.limits.entry(key).or_default().may_write(at) {
+                continue;
+            }
+            lines.extend(match (before, place) {
+                (_, Some(place)) => Some(Line::Empty(format!(
+                    "backend {}: {}: {}",
+                    place.name, key.0, place.detail
+                ))),
+                (Some(place), None) => Some(Line::Filled(format!(
+                    "backend {}: {}: it gets packets again",
+                    place.name, key.0
+                ))),
+                (None, None) => None,
+            });
+            match place {
+                Some(place) => drop(self.written.insert(key, place.clone())),
+                None => drop(self.written.remove(&key)),
+            }
+        }
+        lines
+    }
+
     /// Forgets VIPs that the configuration does not have.
     pub(super) fn forget_others(&mut self, vips: &[VipConfig]) {
-        self.0.retain(|(vip, _), _| vips.iter().any(|it| it.vip == *vip));
+        let is_there = |key: &(VipId, SocketAddr)| vips.iter().any(|it| it.vip == key.0);
+        self.written.retain(|key, _| is_there(key));
+        self.limits.retain(|key, _| is_there(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_log_has_the_last_state_of_a_place_in_the_end() {
+        let at: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let vip = VipId {
+            address: "192.0.2.20".parse().unwrap(),
+            ports: Ports::One(80),
+            protocol: Protocol::Tcp,
+        };
+        let place = EmptyPlace {
+            name: "b".into(),
+            at: BackendId { address: at.ip(), port: Some(80) },
+            detail: "no".into(),
+        };
+        let (empty, filled) = (EmptyPlaces::from([((vip, at), place)]), EmptyPlaces::new());
+        let (mut log, begin) = (EmptyPlacesLog::default(), Instant::now());
+        let changes = [&empty, &filled].repeat(5);
+        let lines: Vec<_> = changes.iter().flat_map(|now| log.lines(now, begin)).collect();
+        let last = lines.last().unwrap();
+        assert!(lines.len() < changes.len() && matches!(last, Line::Empty(_)), "{lines:?}");
+        assert_eq!(log.lines(&filled, begin), []);
+        let text = format!("backend b: {vip}: it gets packets again");
+        let later = begin + Duration::from_secs(61);
+        assert_eq!(log.lines(&filled, later), [Line::Filled(text)]);
+        assert_eq!(log.lines(&filled, later), []);
     }
 }
