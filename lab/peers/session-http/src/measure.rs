@@ -33,7 +33,7 @@ impl Bench<'_> {
     ) -> Result<Sample> {
         let mut server = self.stage.start(proxy, row)?;
         let measured = match row.load {
-            Load::Closed | Load::Streams { .. } => self.closed(&server, row),
+            Load::Closed | Load::Streams { .. } | Load::Calls { .. } => self.closed(&server, row),
             Load::Handshakes { resumed } => self.handshakes(&server, row, resumed),
             Load::Open { percent } => {
                 let saturation = saturation.context("an open load without a saturation rate")?;
@@ -62,8 +62,9 @@ impl Bench<'_> {
     fn closed(&self, server: &Server, row: &Row) -> Result<Sample> {
         let (stage, path, options) = (self.stage, row.object.path, self.options);
         let run = |seconds| match row.load {
-            Load::Streams { per_connection } => {
-                streams::run(stage, server, path, options, per_connection, seconds)
+            Load::Streams { per_connection } | Load::Calls { per_connection } => {
+                let what = (row.load, row.object);
+                streams::run(stage, server, what, options, per_connection, seconds)
             }
             _ => closed::run(stage, server, path, options, seconds),
         };

@@ -19,6 +19,9 @@ pub(crate) const OBJECTS: [Object; 3] = [KB_1, KB_100, MB_1];
 const KB_1_SLOW_01: Object = Object { path: "/slow-01", length: 1 << 10 };
 const KB_1_SLOW_1: Object = Object { path: "/slow-1", length: 1 << 10 };
 
+/// The answer to a gRPC call, which the upstream has in its configuration.
+const CALL: Object = Object { path: "/grpc", length: 32 };
+
 /// The protocol of the proxies in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -50,6 +53,8 @@ pub(crate) enum Load {
     Closed,
     /// h2load: HTTP/2, as many streams in flight as a closed load has connections.
     Streams { per_connection: u32 },
+    /// The same with gRPC calls: a message in each request, and one in each response.
+    Calls { per_connection: u32 },
     /// A new TLS connection for each request.
     Handshakes { resumed: bool },
     /// Requests at a share of HAProxy's saturation rate, however fast they are answered.
@@ -114,7 +119,20 @@ impl Row {
     pub(crate) fn judged(&self) -> impl Iterator<Item = Proxy> {
         self.proxies.iter().copied().skip(1).filter(|proxy| proxy.is_equipoise())
     }
+
+    /// Whether the proxies speak HTTP/2 to the upstream.
+    pub(crate) fn is_http2_upstream(&self) -> bool {
+        self.sharing == HTTP2
+    }
+
+    /// Whether clients speak HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self.load, Load::Streams { .. } | Load::Calls { .. })
+    }
 }
+
+/// HTTP/2 to the upstream, as `upstream` of equipoise's pool.
+const HTTP2: &str = "http2";
 
 const WARM_UP_SECONDS: u64 = 1;
 /// For a limit to be learnt: while it grows, it holds back many of the load's connections.
@@ -139,7 +157,7 @@ const BASE: Row = Row {
     goal: cpu(0.85),
 };
 
-pub(crate) const ROWS: [Row; 21] = [
+pub(crate) const ROWS: [Row; 24] = [
     BASE,
     Row {
         name: "http-1k-equal-rate",
@@ -233,6 +251,34 @@ pub(crate) const ROWS: [Row; 21] = [
         title: "HTTP/2 over TLS 1.3 from clients, 16 streams a connection, 1 KB responses",
         tls: Some(Tls::Ecdsa),
         load: Load::Streams { per_connection: 16 },
+        goal: cpu(0.8),
+        ..BASE
+    },
+    Row {
+        name: "http2-1k-multiplexed",
+        title: "HTTP/2 over TLS 1.3 from clients, 16 streams a connection, 1 KB responses, equipoise with multiplexed upstream sessions",
+        tls: Some(Tls::Ecdsa),
+        sharing: "multiplexed",
+        load: Load::Streams { per_connection: 16 },
+        goal: cpu(0.8),
+        ..BASE
+    },
+    Row {
+        name: "http2-both-1k",
+        title: "HTTP/2 over TLS 1.3 from clients, 16 streams a connection, and HTTP/2 to the upstream, 1 KB responses",
+        tls: Some(Tls::Ecdsa),
+        sharing: HTTP2,
+        load: Load::Streams { per_connection: 16 },
+        goal: cpu(0.8),
+        ..BASE
+    },
+    Row {
+        name: "grpc-unary",
+        title: "gRPC over TLS 1.3 from clients, 16 calls a connection, and over HTTP/2 to the upstream, messages of 32 bytes",
+        tls: Some(Tls::Ecdsa),
+        object: CALL,
+        sharing: HTTP2,
+        load: Load::Calls { per_connection: 16 },
         goal: cpu(0.8),
         ..BASE
     },

@@ -27,6 +27,8 @@ const NGINX_STREAM: &str = include_str!("../configs/nginx-stream.conf");
 const EQUIPOISE: &str = include_str!("../configs/equipoise.toml");
 const WRK_REPORT: &str = include_str!("../configs/report.lua");
 
+/// The file with the message of a gRPC call.
+const MESSAGE: &str = "message";
 /// Client connections that a proxy is set up for beyond those of the load.
 const SPARE_CONNECTIONS: u64 = 1000;
 /// Longest that a server may take from its start to its first right answer.
@@ -84,6 +86,8 @@ pub(crate) struct Stage {
     pub(crate) peers: Peers,
     pub(crate) placement: Placement,
     pub(crate) upstream: Server,
+    /// Where it speaks HTTP/2 alone.
+    upstream_http2: SocketAddr,
     /// Client connections of the row idle-memory.
     pub(crate) idle_connections: u32,
     folder: Folder,
@@ -108,13 +112,18 @@ impl Stage {
         }
         let open_files = open_files_for(idle_connections);
         let address = free_address()?;
+        let upstream_http2 = free_address()?;
+        // Not compressed, and its length.
+        let message = [&[0, 0, 0, 0, 27][..], &[b'a'; 27]].concat();
+        fs::write(folder.path.join(MESSAGE), message)?;
         let slow = slow::serve(&vec![b'a'; rows::KB_1.length])?;
         let text = UPSTREAM
             .replace("@SLOW@", &slow.to_string())
             .replace("@DIR@", &folder.path.display().to_string())
             .replace("@NOFILE@", &open_files.to_string())
             .replace("@FILES@", &files.display().to_string())
-            .replace("@LISTEN@", &address.to_string());
+            .replace("@LISTEN@", &address.to_string())
+            .replace("@LISTEN_HTTP2@", &upstream_http2.to_string());
         let config = folder.path.join("upstream.conf");
         fs::write(&config, text)?;
         let setting = Setting { cpus: placement.upstream.clone(), open_files, quota: None };
@@ -122,7 +131,7 @@ impl Stage {
         let log = folder.path.join("upstream.log");
         let upstream =
             Server::start(command, &setting, &log, address, None).context("the upstream nginx")?;
-        Ok(Stage { peers, placement, upstream, idle_connections, folder })
+        Ok(Stage { peers, placement, upstream, upstream_http2, idle_connections, folder })
     }
 
     /// Why `proxy` cannot take part in `row`, if it cannot.
@@ -137,6 +146,12 @@ impl Stage {
                 "{} is left out: no control group (version 1): {error:#}",
                 proxy.name()
             ));
+        }
+        if proxy == Proxy::Nginx
+            && row.is_http2_upstream()
+            && !matches!(row.load, Load::Calls { .. })
+        {
+            return Some("nginx is left out: it speaks HTTP/2 to upstreams for gRPC alone".into());
         }
         let needs_stream = proxy == Proxy::Nginx && row.protocol == Protocol::Tcp;
         (needs_stream && self.peers.nginx_stream.is_none()).then(|| {
@@ -160,6 +175,10 @@ impl Stage {
         };
         let module = self.peers.nginx_stream.clone().unwrap_or_default();
         let protocol = if row.protocol == Protocol::Http { "http" } else { "tcp" };
+        let (upstream, session) = match (row.is_http2_upstream(), proxy) {
+            (true, Proxy::Nginx) | (false, _) => (self.upstream.address, ""),
+            (true, _) => (self.upstream_http2, "proto h2"),
+        };
         let certificate = row.tls.map(|tls| folder.join(tls.file()).display().to_string());
         let text = template
             .replace(
@@ -172,7 +191,9 @@ impl Stage {
             // nginx counts the connections to the upstream with them.
             .replace("@WORKER_CONNECTIONS@", &(connections * 2).to_string())
             .replace("@LISTEN@", &address.to_string())
-            .replace("@UPSTREAM@", &self.upstream.address.to_string())
+            .replace("@UPSTREAM@", &upstream.to_string())
+            .replace("@UPSTREAM_HTTP2@", &self.upstream_http2.to_string())
+            .replace("@SESSION@", session)
             .replace("@STREAM_MODULE@", &module.display().to_string())
             .replace("@API_LISTEN@", &free_address()?.to_string())
             .replace("@SHARING@", row.sharing)
@@ -191,14 +212,22 @@ impl Stage {
         let tls = row.tls.map(|key| tls::client(folder, key, false)).transpose()?;
         let server = Server::start(command, &setting, &log, address, tls)
             .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
-        http::fetch(address, server.tls.as_ref(), row.object.path, row.object.length)
-            .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
+        // The load of calls checks their answers.
+        if !matches!(row.load, Load::Calls { .. }) {
+            http::fetch(address, server.tls.as_ref(), row.object.path, row.object.length)
+                .with_context(|| format!("{} in row {}", proxy.name(), row.name))?;
+        }
         Ok(Server { _quota: quota, ..server })
     }
 
     /// The folder of the certificates.
     pub(crate) fn certificates(&self) -> &Path {
         &self.folder.path
+    }
+
+    /// The file with the message of a gRPC call.
+    pub(crate) fn message(&self) -> PathBuf {
+        self.folder.path.join(MESSAGE)
     }
 
     /// wrk's command line up to the URL.
@@ -234,7 +263,7 @@ impl Stage {
 
 /// Options of a proxy's listener for TLS, with the certificate and key in `file`.
 fn tls_options(proxy: Proxy, row: &Row, file: &str) -> String {
-    let http2 = matches!(row.load, Load::Streams { .. });
+    let http2 = row.is_http2();
     match proxy {
         Proxy::Haproxy => {
             format!("ssl crt {file} alpn {}", if http2 { "h2,http/1.1" } else { "http/1.1" })
