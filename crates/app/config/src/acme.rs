@@ -59,7 +59,10 @@ pub(super) fn config(
     findings: &mut Findings<'_>,
 ) -> Option<Acme> {
     let values = file.table("acme")?;
-    let names = ordered(doors, zones);
+    let mut names = ordered(doors, zones);
+    let from_controllers = from_controllers(file, findings);
+    let for_nodes = for_nodes(file, values, findings);
+    names_for_nodes(&for_nodes, &mut names, zones, values, findings);
     // A controller that answers for zones gives the answers to other controllers' challenges.
     let shares = file.table("cluster").is_some_and(|cluster| cluster.given("store"));
     let answers = file.given("acme") && shares && !zones.is_empty();
@@ -71,7 +74,7 @@ pub(super) fn config(
         }
         return None;
     }
-    if !names.is_empty() && !values.flag("terms-agreed") {
+    if !names.is_empty() && !from_controllers && !values.flag("terms-agreed") {
         let text = "not true, and front doors have `auto`; accepted: true, if you agree to the terms of the authority";
         findings.error(values.at("terms-agreed"), "acme.terms-agreed", text.into());
     }
@@ -81,7 +84,71 @@ pub(super) fn config(
         ca: authorities::read(values, around, findings),
         folder: folder?,
         names,
+        for_nodes,
+        from_controllers,
     })
+}
+
+/// Whether the certificates come from the controllers.
+fn from_controllers(file: &Values, findings: &mut Findings<'_>) -> bool {
+    let Some(values) = file.table("acme").filter(|it| it.flag("from-controllers")) else {
+        return false;
+    };
+    let is_node = file.table("cluster").is_some_and(|cluster| cluster.given("controllers"));
+    if !is_node {
+        let text = "stated, and this machine is no node of a cluster; accepted: beside `cluster.controllers`";
+        let at = values.at("from-controllers");
+        findings.error(at, "acme.from-controllers", text.into());
+    }
+    is_node
+}
+
+/// The names whose certificates a controller gives to nodes.
+fn for_nodes(file: &Values, values: &Values, findings: &mut Findings<'_>) -> Vec<String> {
+    let names = values.texts("for-nodes").unwrap_or_default();
+    let mut names: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let is_controller = file.table("cluster").is_some_and(|it| !it.given("controllers"));
+    if !names.is_empty() && !is_controller {
+        let text = "stated, and this machine is no controller of a cluster; accepted: beside `cluster.listen`";
+        findings.error(values.at("for-nodes"), "acme.for-nodes", text.into());
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Adds the names of nodes to those that are ordered. Nodes give the answers to challenges, and the
+/// directory may reach them at any port.
+fn names_for_nodes(
+    for_nodes: &[String],
+    names: &mut Vec<OrderedName>,
+    zones: &[Arc<ZoneConfig>],
+    values: &Values,
+    findings: &mut Findings<'_>,
+) {
+    for name in for_nodes {
+        let is_wildcard = name.starts_with("*.");
+        let mut methods = match is_wildcard {
+            true => Vec::new(),
+            false => vec![Method::Http01, Method::TlsAlpn01],
+        };
+        if is_answered(name, zones) {
+            methods.push(Method::Dns01);
+        } else if is_wildcard {
+            findings.error(values.at("for-nodes"), "acme.for-nodes", no_zone(name));
+        }
+        if names.iter().all(|known| known.name != *name) {
+            names.push(OrderedName { name: name.clone(), methods });
+        }
+    }
+}
+
+fn no_zone(wildcard: &str) -> String {
+    format!(
+        "\"{wildcard}\" is a wildcard, which authorities verify by DNS alone, and no [[dns]] table here answers for \
+         \"{}\"; accepted: a zone with that name, or `certificates`",
+        wildcard.trim_start_matches("*.")
+    )
 }
 
 /// Each name once, with the ways to verify it. Behind a device that forwards ports, the ports here
@@ -133,19 +200,15 @@ pub(super) fn check(
     findings: &mut Findings<'_>,
 ) {
     let at_http = doors.iter().any(|door| is_clear(door) && door.listen.port() == HTTP);
+    let from_controllers = file.table("acme").is_some_and(|it| it.flag("from-controllers"));
     for door in file.tables("session") {
         let Some(tls) = door.table("tls").filter(|tls| tls.given("auto")) else { continue };
         let names = tls.texts("auto").unwrap_or_default();
         let names: Vec<_> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_out = |name: &&String| !is_answered(name, zones);
         let wildcards = names.iter().filter(|name| name.starts_with("*."));
-        for name in wildcards.filter(is_out) {
-            let text = format!(
-                "\"{name}\" is a wildcard, which authorities verify by DNS alone, and no [[dns]] table here answers for \
-                 \"{}\"; accepted: a zone with that name, or `certificates`",
-                name.trim_start_matches("*.")
-            );
-            findings.error(tls.at("auto"), &tls.path_of("auto"), text);
+        for name in wildcards.filter(|name| !from_controllers && is_out(name)) {
+            findings.error(tls.at("auto"), &tls.path_of("auto"), no_zone(name));
         }
         let mut warn =
             |text: &str| findings.warning(tls.at("auto"), &tls.path_of("auto"), text.to_string());
@@ -158,10 +221,12 @@ pub(super) fn check(
                  listens on 80 nor this one on 443; forward one of the ports to a front door of this process",
             );
         }
-        if file.table("cluster").is_some_and(|cluster| cluster.given("controllers")) {
+        let is_node = file.table("cluster").is_some_and(|cluster| cluster.given("controllers"));
+        if is_node && !from_controllers {
             warn(
                 "a node orders certificates for itself (controllers share theirs), and verification fails where the name \
-                 leads to another machine at that moment; accepted without doubt: names that lead to this node alone",
+                 leads to another machine at that moment; accepted without doubt: `acme.from-controllers`, and names that \
+                 lead to this node alone",
             );
         }
     }

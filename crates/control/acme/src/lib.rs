@@ -9,7 +9,8 @@
 //!
 //! In a cluster, its controllers share account, certificates and answers in their store
 //! ([`ClusterMember`]): one of them orders, and all answer the challenges and get the certificates.
-//! A controller writes those into its folder, as if it had ordered them.
+//! A controller writes those into its folder, as if it had ordered them. Nodes that are not
+//! controllers ask them for both ([`NodeDesk`], [`Controllers`]).
 //!
 //! One order runs at a time. Each certificate is for one name, so that a name that cannot be
 //! verified keeps no other name from its certificate.
@@ -18,10 +19,12 @@ mod account;
 mod answer;
 mod attempt;
 mod client;
+mod desk;
 mod folder;
 mod home;
 mod member;
 mod names;
+mod node;
 mod options;
 mod order;
 mod order_error;
@@ -31,7 +34,9 @@ mod shared;
 mod task;
 mod thread;
 
+pub use desk::{NodeAnswer, NodeDesk, NodeQuestion};
 pub use folder::AcmeFolder;
 pub use names::{OrderState, Stage};
+pub use node::Controllers;
 pub use options::{Acme, Method, OrderedName, TextRecords};
-pub use orders::{ClusterMember, Orders};
+pub use orders::{CertificateSharing, ClusterMember, Orders};

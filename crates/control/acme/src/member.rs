@@ -8,6 +8,7 @@ use equipoise_tls::{Certificate, ChallengeAnswer, Challenges};
 use tokio::sync::watch;
 
 use crate::answer::Answer;
+use crate::desk::{Given, NodeDesk};
 use crate::names::{Names, Stage, is_for};
 use crate::options::{Acme, TextRecords};
 use crate::shared::{LEASE, Record, Shared, SharedError};
@@ -26,6 +27,7 @@ pub(crate) struct Member<'m> {
     options: &'m Acme,
     shared: &'m Shared,
     effects: Effects<'m>,
+    desk: &'m NodeDesk,
     entries: BTreeMap<Key, Entry>,
     watch: Watch,
     presence: HeldLease,
@@ -34,6 +36,8 @@ pub(crate) struct Member<'m> {
     learnt: HashMap<Key, Revision>,
     /// The newest certificate of each name.
     taken: HashMap<String, String>,
+    /// Newest revision of an answer.
+    newest: u64,
     confirmed: Option<u64>,
 }
 
@@ -43,6 +47,7 @@ impl<'m> Member<'m> {
         options: &'m Acme,
         shared: &'m Shared,
         effects: Effects<'m>,
+        desk: &'m NodeDesk,
     ) -> Result<Member<'m>, SharedError> {
         let folder = shared.all()?;
         let presence = HeldLease::take(Arc::clone(shared.store()), LEASE).await?;
@@ -54,12 +59,14 @@ impl<'m> Member<'m> {
             options,
             shared,
             effects,
+            desk,
             entries,
             watch,
             presence,
             given,
             learnt,
             taken,
+            newest: 0,
             confirmed: None,
         };
         member.apply().await?;
@@ -68,9 +75,14 @@ impl<'m> Member<'m> {
 
     /// Follows the store, until it fails.
     pub(crate) async fn follow(mut self) -> Result<(), SharedError> {
+        let mut uses = self.desk.uses();
         loop {
             let event = tokio::select! {
                 event = self.watch.next() => event?,
+                Ok(()) = uses.changed() => {
+                    self.confirm().await?;
+                    continue;
+                }
                 // Without its lease the member that orders does not wait for this one.
                 () = self.presence.lost() => return Ok(()),
             };
@@ -89,21 +101,44 @@ impl<'m> Member<'m> {
     }
 
     async fn apply(&mut self) -> Result<(), SharedError> {
-        let newest = self.give_answers();
+        self.give_answers();
+        self.desk.give(self.for_nodes());
         self.effects.text_records.publish().await;
-        if self.confirmed.is_none_or(|confirmed| confirmed < newest) {
-            self.shared.confirm(newest, self.presence.id()).await?;
-            self.confirmed = Some(newest);
-        }
+        self.confirm().await?;
         self.take_records().await;
         Ok(())
     }
 
-    /// Gives the answers that the store has, and no others. Returns the newest revision of one.
-    fn give_answers(&mut self) -> u64 {
+    /// Confirms the answers, once the nodes that ask here give them, too.
+    async fn confirm(&mut self) -> Result<(), SharedError> {
+        let is_newer = self.confirmed.is_none_or(|confirmed| confirmed < self.newest);
+        if is_newer && self.desk.is_used() {
+            self.shared.confirm(self.newest, self.presence.id()).await?;
+            self.confirmed = Some(self.newest);
+        }
+        Ok(())
+    }
+
+    /// The content of answers to nodes.
+    fn for_nodes(&self) -> Given {
+        let entry = |kind, name: &str| {
+            let key = self.shared.key(kind, name).ok()?;
+            self.entries.get(&key)
+        };
+        let names = self.options.for_nodes.iter().map(|name| {
+            let record = entry("name", name).and_then(|it| self.shared.decoded("name", it));
+            (name.clone(), record.unwrap_or_default())
+        });
+        let answers = self.options.for_nodes.iter().filter_map(|name| {
+            entry("answer", name).and_then(|it| self.shared.decoded("answer", it))
+        });
+        Given { names: names.collect(), answers: answers.collect() }
+    }
+
+    /// Gives the answers that the store has, and no others.
+    fn give_answers(&mut self) {
         let (entries, given) = (&self.entries, &mut self.given);
         given.retain(|key, (at, _)| entries.get(key).is_some_and(|it| it.modified == *at));
-        let mut newest = self.confirmed.unwrap_or(0);
         for entry in entries.values() {
             if given.contains_key(&entry.key) {
                 continue;
@@ -112,9 +147,8 @@ impl<'m> Member<'m> {
             let guard = answer.give(self.effects.challenges);
             let guard = guard.map_err(|error| tracing::error!("no answer to a challenge: {error}"));
             given.insert(entry.key.clone(), (entry.modified, guard.ok()));
-            newest = newest.max(entry.modified.0);
+            self.newest = self.newest.max(entry.modified.0);
         }
-        newest
     }
 
     /// Takes states and certificates of this member's names.
@@ -148,7 +182,7 @@ impl<'m> Member<'m> {
 }
 
 /// Writes a certificate into the folder; `false`: it was there.
-async fn take(options: &Acme, name: &str, pem: &str) -> Result<bool, String> {
+pub(crate) async fn take(options: &Acme, name: &str, pem: &str) -> Result<bool, String> {
     let certificate = Certificate::from_pem(pem, pem).map_err(|error| error.to_string())?;
     if !is_for(&certificate, name) {
         return Err("it is for another name".into());

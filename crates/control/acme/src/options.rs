@@ -18,6 +18,10 @@ pub struct Acme {
     pub folder: AcmeFolder,
     /// Each name once.
     pub names: Vec<OrderedName>,
+    /// Those of `names` that a controller gives to nodes.
+    pub for_nodes: Vec<String>,
+    /// A node takes them from the controllers, and orders none.
+    pub from_controllers: bool,
 }
 
 /// A name to order a certificate for.

@@ -10,10 +10,12 @@ use equipoise_tls::Challenges;
 use tokio::sync::watch;
 
 use crate::attempt::Connection;
+use crate::desk::NodeDesk;
 use crate::folder::AcmeFolder;
 use crate::home::Home;
 use crate::member::{Effects, Member, learn};
 use crate::names::{Names, OrderState, Stage, is_for};
+use crate::node::{self, Controllers};
 use crate::options::{Acme, OrderedName, TextRecords};
 use crate::pace::renewal_of;
 use crate::shared::{Shared, SharedError};
@@ -35,18 +37,17 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Starts the task, which has nothing to do before [`Orders::follow`]. `cluster`: the members
-    /// of a cluster share account and certificates.
+    /// Starts the task, which has nothing to do before [`Orders::follow`].
     pub fn start(
         challenges: Challenges,
         text_records: Arc<dyn TextRecords>,
-        cluster: Option<ClusterMember>,
+        sharing: CertificateSharing,
     ) -> Orders {
         let (options, receiver) = watch::channel(None);
         let (sender, issued) = watch::channel(0);
         let names = Arc::<Names>::default();
         let task = Task { challenges, text_records, names: Arc::clone(&names), issued: sender };
-        tokio::spawn(task.run(receiver, cluster));
+        tokio::spawn(task.run(receiver, sharing));
         Orders { options, issued, names }
     }
 
@@ -81,47 +82,71 @@ pub struct ClusterMember {
     pub name: Arc<str>,
     /// The store, while it is open.
     pub store: watch::Receiver<OpenedStore>,
+    /// Answers nodes that are not controllers.
+    pub desk: Arc<NodeDesk>,
+}
+
+/// The part of this process in a cluster.
+pub enum CertificateSharing {
+    /// It is in none.
+    Alone,
+    /// A controller.
+    Member(ClusterMember),
+    /// A node that may ask the controllers.
+    Node(Box<dyn Controllers>),
 }
 
 impl Task {
     async fn run(
         self,
         mut options: watch::Receiver<Option<Acme>>,
-        mut cluster: Option<ClusterMember>,
+        mut sharing: CertificateSharing,
     ) {
         loop {
             let now = options.borrow_and_update().clone();
-            let opened = cluster.as_mut().map(|cluster| cluster.store.borrow_and_update().clone());
-            let member = cluster.as_ref().map(|cluster| Arc::clone(&cluster.name));
-            let stores = cluster.as_mut().map(|cluster| &mut cluster.store);
+            let mut stores = match &sharing {
+                CertificateSharing::Member(member) => Some(member.store.clone()),
+                CertificateSharing::Alone | CertificateSharing::Node(_) => None,
+            };
+            let opened = stores.as_mut().and_then(|stores| stores.borrow_and_update().clone());
             tokio::select! {
-                () = self.serve(now.as_ref(), member.zip(opened)) => {}
+                () = self.serve(now.as_ref(), &mut sharing, opened) => {}
                 changed = options.changed() => match changed {
                     Ok(()) => {}
                     Err(_) => return,
                 },
-                () = change(stores) => {}
+                () = change(stores.as_mut()) => {}
             }
         }
     }
 
-    /// Orders and renews; never ends.
-    async fn serve(&self, options: Option<&Acme>, cluster: Option<(Arc<str>, OpenedStore)>) {
+    /// Orders and renews, or takes what controllers have; never ends.
+    async fn serve(
+        &self,
+        options: Option<&Acme>,
+        sharing: &mut CertificateSharing,
+        opened: OpenedStore,
+    ) {
         let Some(options) = options else {
             return std::future::pending().await;
         };
         for name in &options.names {
             self.look(&options.folder, &name.name).await;
         }
-        match cluster {
-            None => self.serve_alone(options).await,
+        match (sharing, opened) {
+            (CertificateSharing::Node(controllers), _) if options.from_controllers => {
+                node::follow(options, &self.effects(), &mut **controllers).await;
+            }
+            (CertificateSharing::Alone | CertificateSharing::Node(_), _) => {
+                self.serve_alone(options).await
+            }
             // The last certificates stay in use.
-            Some((_, None)) => std::future::pending().await,
-            Some((member, Some(store))) => {
-                let shared = Shared::new(store, member, &options.folder);
+            (CertificateSharing::Member(_), None) => std::future::pending().await,
+            (CertificateSharing::Member(member), Some(store)) => {
+                let shared = Shared::new(store, Arc::clone(&member.name), &options.folder);
                 let mut lines = OncePerMinute::default();
                 loop {
-                    if let Err(error) = self.serve_in_cluster(options, &shared).await
+                    if let Err(error) = self.serve_in_cluster(options, &shared, &member.desk).await
                         && lines.may_write()
                     {
                         tracing::warn!(
@@ -132,6 +157,11 @@ impl Task {
                 }
             }
         }
+    }
+
+    fn effects(&self) -> Effects<'_> {
+        let Task { challenges, text_records, names, issued } = self;
+        Effects { challenges, text_records: &**text_records, names, issued }
     }
 
     async fn serve_alone(&self, options: &Acme) {
@@ -145,10 +175,13 @@ impl Task {
     }
 
     /// Follows the store as a member, and orders while no other member does.
-    async fn serve_in_cluster(&self, options: &Acme, shared: &Shared) -> Result<(), SharedError> {
-        let Task { challenges, text_records, names, issued } = self;
-        let effects = Effects { challenges, text_records: &**text_records, names, issued };
-        let member = Member::join(options, shared, effects).await?;
+    async fn serve_in_cluster(
+        &self,
+        options: &Acme,
+        shared: &Shared,
+        desk: &NodeDesk,
+    ) -> Result<(), SharedError> {
+        let member = Member::join(options, shared, self.effects(), desk).await?;
         tokio::select! {
             ended = member.follow() => ended,
             ended = self.order_in_cluster(options, shared) => ended,

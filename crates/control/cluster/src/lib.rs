@@ -22,6 +22,7 @@ mod asker;
 mod attempts;
 mod authority;
 mod backoff;
+mod certificates;
 mod changes;
 mod client;
 mod config;
@@ -46,6 +47,7 @@ pub use attempts::AttemptLimits;
 pub use authority::{
     AUTHORITY_LIFETIME, Authority, AuthorityError, CannotLoadAuthority, Issued, SigningRequest,
 };
+pub use certificates::{CertificateDesk, NoCertificates};
 pub use client::{ClientError, Patience};
 pub use config::{Cluster, ClusterRole, TokenPlace, agent_socket};
 pub use fingerprint::{Fingerprint, NotAFingerprint};
@@ -55,7 +57,8 @@ pub use journal::{Deed, Journal, NoJournal};
 pub use lookout::{Lookout, Sightings};
 pub use name::{Name, NotAName};
 pub use node::{
-    HeardTallies, NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus, TokenSource,
+    CertificateQuestions, HeardTallies, NoToken, NodeClient, NodeOptions, NodeStatus, ReportStatus,
+    TokenSource,
 };
 pub use peer::{PeerCredentials, PeerFilesError, PeerNames};
 pub use server::{ClusterServer, Office, OfficeError, ServeError, ServerLimits, ServerOptions};

@@ -4,6 +4,7 @@ pub(crate) mod credentials;
 mod follow;
 mod heard;
 mod kept;
+mod questions;
 pub(crate) mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use crate::{ControllerAddress, Name, PeerCredentials, StateFolder};
 use credentials::Credentials;
 pub(crate) use credentials::load as load_credentials;
 pub use heard::HeardTallies;
+pub use questions::CertificateQuestions;
 
 /// Options of a node.
 #[derive(Clone, Debug)]
@@ -416,6 +418,11 @@ impl NodeClient {
     /// evicted.
     pub fn peer_credentials(&self) -> PeerCredentials {
         Members::credentials(self.inner.credentials.subscribe(), self.inner.evicted.subscribe())
+    }
+
+    /// Asks the controllers for certificates of front doors.
+    pub fn certificate_questions(&self) -> CertificateQuestions {
+        CertificateQuestions::new(Arc::clone(&self.inner))
     }
 
     /// True if a controller refuses this node because an operator evicted it.

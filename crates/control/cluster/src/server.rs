@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::attempts::{AttemptLimits, Attempts};
+use crate::certificates::{CertificateDesk, NoCertificates};
 use crate::peer::Members;
 use crate::tls::{Renewable, TlsError, server};
 use crate::{Authority, AuthorityError, Journal, Name, NoJournal, PeerCredentials, Tokens};
@@ -56,6 +57,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// The journal of changes.
     pub journal: Arc<dyn Journal>,
+    /// Certificates of front doors for nodes.
+    pub certificates: Arc<dyn CertificateDesk>,
 }
 
 impl ServerOptions {
@@ -71,6 +74,7 @@ impl ServerOptions {
             keep_alive: Duration::from_secs(1),
             limits: ServerLimits::default(),
             journal: Arc::new(NoJournal),
+            certificates: Arc::new(NoCertificates),
         }
     }
 }

@@ -16,7 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
-use equipoise_cluster::{Cluster, ClusterServer, Journal, NodeClient, PeerCredentials};
+use equipoise_cluster::{
+    CertificateDesk, CertificateQuestions, Cluster, ClusterServer, Journal, NodeClient,
+    PeerCredentials,
+};
 use equipoise_controller::{Controller, Edition, Instructions, Recorder, SourceRates};
 use equipoise_core::AdminState;
 use equipoise_monitor::Utilisation;
@@ -56,8 +59,9 @@ pub struct PlannerOptions {
     pub level: Arc<dyn SessionLevel>,
     /// Reads elastic pools that the controllers declare.
     pub declarations: Arc<dyn ReadDeclaration>,
-    /// The log of requests to the cluster API.
-    pub journal: Arc<dyn Journal>,
+    /// For a controller's cluster API: the log of requests, and certificates of front doors for
+    /// nodes.
+    pub desks: (Arc<dyn Journal>, Arc<dyn CertificateDesk>),
 }
 
 /// The planning side of this process.
@@ -132,7 +136,7 @@ impl Planner {
             front_door,
             level,
             declarations,
-            journal,
+            desks,
         } = options;
         let period = wish.planning.policy.period();
         let sampling = monitor::start(period, wish.planning.link_speeds.clone());
@@ -140,7 +144,7 @@ impl Planner {
         let instance: Arc<str> = place::plain(&instance).into();
         let file = place::store_file(wish.planning.state.as_deref(), &instance);
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
-        let seat = Seat::take(cluster.clone(), front_door, &instance, journal)?;
+        let seat = Seat::take(cluster.clone(), front_door, &instance, desks)?;
         let is_in_cluster = seat.cluster().is_some();
         let kept = seat.client().map(NodeClient::status).filter(|status| status.is_kept);
         let kept = kept.and_then(|status| status.edition);
@@ -275,6 +279,11 @@ impl Planner {
     /// this machine is no controller of a cluster.
     pub fn sealed(&self) -> Option<watch::Receiver<Option<Arc<SealedStore>>>> {
         matches!(self.seat, Seat::Controller(_)).then(|| self.sealed.subscribe())
+    }
+
+    /// Asks the controllers for certificates; `None`: this machine is no node of a cluster.
+    pub fn certificate_questions(&self) -> Option<CertificateQuestions> {
+        self.seat.client().map(NodeClient::certificate_questions)
     }
 
     /// Changes of this node's peers and their secret.

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use equipoise_cluster::{
-    Authority, Cluster, ClusterRole, ClusterServer, ControllerAddress, Journal, Lookout, Name,
-    NodeClient, NodeOptions, NotAName, ServerOptions, Sightings, TokenPlace, TokenSource,
+    Authority, CertificateDesk, Cluster, ClusterRole, ClusterServer, ControllerAddress, Journal,
+    Lookout, Name, NodeClient, NodeOptions, NotAName, ServerOptions, Sightings, TokenPlace,
+    TokenSource,
 };
 use equipoise_controller::{Instructions, Intake, NodeReport};
 use equipoise_store::{EtcdPlace, Store};
@@ -34,6 +35,7 @@ pub(crate) struct ControllerSeat {
     front_door: Option<SocketAddr>,
     addresses: OnceLock<Vec<IpAddr>>,
     journal: Arc<dyn Journal>,
+    certificates: Arc<dyn CertificateDesk>,
 }
 
 pub(crate) struct NodeSeat {
@@ -50,7 +52,7 @@ impl Seat {
         cluster: Option<Cluster>,
         front_door: Option<SocketAddr>,
         instance: &Arc<str>,
-        journal: Arc<dyn Journal>,
+        (journal, certificates): (Arc<dyn Journal>, Arc<dyn CertificateDesk>),
     ) -> Result<Seat, NotAName> {
         let Some(cluster) = cluster else { return Ok(Seat::Alone) };
         let addresses = OnceLock::new();
@@ -62,6 +64,7 @@ impl Seat {
                 front_door,
                 addresses,
                 journal,
+                certificates,
             }),
             ClusterRole::Node { controllers, token } => {
                 let options = member(&cluster, &controllers, token.as_ref(), instance)?;
@@ -101,13 +104,13 @@ impl Seat {
         store: Arc<dyn Store>,
         intake: Arc<dyn Intake>,
     ) -> Result<Option<ClusterServer>, PlanningError> {
-        let Seat::Controller(ControllerSeat { cluster, listen, etcd, journal, .. }) = self else {
-            return Ok(None);
-        };
+        let Seat::Controller(controller) = self else { return Ok(None) };
+        let ControllerSeat { cluster, listen, etcd, journal, certificates, .. } = controller;
         let authority = Authority::load(&cluster.folder())?;
         let name: Name = instance.parse()?;
         let mut options = ServerOptions::new(*listen, name, cluster.hosts(*listen, instance));
         options.journal = Arc::clone(journal);
+        options.certificates = Arc::clone(certificates);
         if etcd.is_some() {
             options.advertise = Some(cluster.first_host(*listen, instance));
         }

@@ -7,6 +7,7 @@ mod control;
 mod discovered;
 mod entrance;
 mod limits;
+mod node_certificates;
 mod notify;
 mod operator;
 mod planning;
@@ -24,7 +25,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::Context;
-use equipoise_acme::{ClusterMember, Orders};
+use equipoise_acme::{CertificateSharing, ClusterMember, NodeDesk, Orders};
 use equipoise_api::audit::Audit;
 use equipoise_api::listen::{ApiTcp, ApiUnix};
 use equipoise_api::{Api as ApiService, serve_tcp, serve_unix};
@@ -46,6 +47,7 @@ use tokio::task::JoinSet;
 use crate::run::added::Added;
 use crate::run::control::{Control, Levels, learn};
 use crate::run::entrance::Entrance;
+use crate::run::node_certificates::{Desk, Questions};
 use crate::run::notify::{Notice, notify};
 use crate::run::upgrade::predecessor::Predecessor;
 use crate::run::upgrade::{Request, Upgrades, Upgrading};
@@ -127,13 +129,15 @@ impl Running {
         let wish = PacketWish::new(config.packet.clone(), session.pools);
         let seen = plane.registry.pools().borrow().clone();
         packet.follow(wish, &seen).await?;
-        let planner = planning::start(&config, plane.registry.clone(), entrance.journal()).await;
+        let desk = NodeDesk::new();
+        let desks = (entrance.journal(), Arc::new(Desk(Arc::clone(&desk))) as Arc<_>);
+        let planner = planning::start(&config, plane.registry.clone(), desks).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
         let registry = plane.registry;
-        let orders = orders(challenges, &dns, &planner);
+        let orders = orders(challenges, &dns, &planner, desk);
         orders.follow(config.acme.clone());
         let levels = Levels {
             registry,
@@ -250,11 +254,21 @@ impl Running {
     }
 }
 
-/// The orders of certificates, as a member of the cluster if this is one of its controllers.
-fn orders(challenges: Challenges, dns: &Arc<DnsPlane>, planner: &Planner) -> Orders {
+/// The orders of certificates. The controllers of a cluster share them; a node may take them from
+/// the controllers.
+fn orders(
+    challenges: Challenges,
+    dns: &Arc<DnsPlane>,
+    planner: &Planner,
+    desk: Arc<NodeDesk>,
+) -> Orders {
     let name = Arc::clone(planner.name());
-    let member = planner.sealed().map(|store| ClusterMember { name, store });
-    Orders::start(challenges, Arc::new(certificates::Names(Arc::clone(dns))), member)
+    let sharing = match (planner.sealed(), planner.certificate_questions()) {
+        (Some(store), _) => CertificateSharing::Member(ClusterMember { name, store, desk }),
+        (None, Some(questions)) => CertificateSharing::Node(Box::new(Questions(questions))),
+        (None, None) => CertificateSharing::Alone,
+    };
+    Orders::start(challenges, Arc::new(certificates::Names(Arc::clone(dns))), sharing)
 }
 
 fn raise_open_files() {

@@ -6,6 +6,7 @@ mod common;
 
 mod cluster;
 mod dns;
+mod nodes;
 mod pebble;
 
 use std::io::{Read, Write};

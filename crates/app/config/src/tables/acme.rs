@@ -33,6 +33,20 @@ pub(super) static ACME: Table = Table {
             "the authorities of the system",
             "A file in PEM with the authorities of the directory's own certificate.",
         ),
+        Opt::optional(
+            "for-nodes",
+            Kind::Texts(&AUTO_NAME),
+            "nodes get no certificates",
+            "At the controllers of a cluster: names for which they order certificates and give them, with their private \
+             keys, to nodes with `from-controllers`, beside the names of their own front doors.",
+        ),
+        Opt::default(
+            "from-controllers",
+            Kind::Flag,
+            "false",
+            "At a node of a cluster: the certificates of `auto` come from the controllers, which have the names in \
+             `for-nodes`. This node orders none.",
+        ),
     ],
 };
 

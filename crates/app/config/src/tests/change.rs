@@ -57,6 +57,10 @@ pub(super) fn every_table_with(table: &Table, option: &Opt, value: &str) -> Stri
         ("[pool.health]", "grpc") => {
             text = text.replacen("name = \"p\"", "name = \"p\"\nupstream = \"http2\"", 1);
         }
+        ("[acme]", "from-controllers") => {
+            let node = "[cluster]\ncontrollers = \"c:1\"\n";
+            text = text.replace(store, "").replace("[cluster]\n", node);
+        }
         ("[cluster]", "controllers") => text = text.replace(store, ""),
         ("[cluster]", "join-token" | "join-token-file") => {
             text = text.replace(store, "").replace(table.title, &with("controllers = \"c:1\""));
@@ -210,7 +214,7 @@ fn other_sample(name: &str) -> &'static str {
         "from" => "09:15",
         "to" => "17:45",
         "utc-offset" => "+02:00",
-        "auto" => "b.example",
+        "auto" | "for-nodes" => "b.example",
         "email" => "a@b.example",
         "grpc" => "a.Service",
         "directory" => "https://ca.example/dir",

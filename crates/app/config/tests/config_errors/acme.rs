@@ -136,3 +136,31 @@ fn a_directory_that_may_not_reach_this_process_is_a_warning() {
     let controller = said(&format!("{AGREED}[cluster]\nstore = {{}}\n"), 443, auto);
     assert!(!controller.contains("tls.auto"), "{controller}");
 }
+
+#[test]
+fn controllers_give_certificates_and_nodes_take_them() {
+    let controller = "[cluster]\nname = 'c'\nlisten = '192.0.2.1:7700'\n";
+    let node = "[cluster]\ncontrollers = '192.0.2.1:7700'\njoin-token-file = '/t'\n";
+    let given = format!("{AGREED}for-nodes = ['a.example', 'B.example']\n");
+    let taken = "[acme]\nfrom-controllers = true\n";
+    let auto = "{ auto = 'a.example' }";
+    for before in [format!("{given}{controller}"), format!("{taken}{node}")] {
+        let found = said(&before, 443, auto);
+        assert!(!found.contains("acme") && !found.contains("auto"), "{before}{found}");
+    }
+    for (before, expected) in [
+        (given.clone(), "acme.for-nodes: stated, and this machine is no controller of a cluster"),
+        (format!("{given}{node}"), "acme.for-nodes: stated, and this machine is no controller"),
+        (taken.to_string(), "acme.from-controllers: stated, and this machine is no node"),
+        (format!("{taken}{controller}"), "acme.from-controllers: stated, and this machine is no"),
+        (
+            format!("{AGREED}for-nodes = '*.example.org'\n{controller}"),
+            "acme.for-nodes: \"*.example.org\" is a wildcard",
+        ),
+        (format!("{AGREED}for-nodes = 'a'\n{controller}"), "is not a name for a certificate"),
+        (node.to_string(), "a node orders certificates for itself"),
+    ] {
+        let found = said(&before, 443, auto);
+        assert!(found.contains(expected), "{before}{found}");
+    }
+}

@@ -33,6 +33,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(wire::RENEW, post(join::renew))
         .route(wire::REPORT, post(report))
         .route(wire::INSTRUCTIONS, get(instructions))
+        .route(wire::CERTIFICATES, post(certificates))
         .route(wire::MEMBERS, get(members))
         .merge(noted)
         .fallback(unknown)
@@ -182,6 +183,19 @@ async fn instructions(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     shared.count("streams");
     Ok(stream::respond(&shared, peer, wish, last.and_then(stream::edition)))
+}
+
+async fn certificates(State(shared): Server, Extension(peer): Caller, request: Request) -> Answer {
+    let node = peer.role(&shared, &[Role::Node])?.identity.name.clone();
+    let question = read(&shared, request.into_body(), wire::SMALL_BYTES_MAX).await?;
+    shared.count("certificate_questions");
+    match shared.options.certificates.answer(node.as_str(), question).await {
+        Some(answer) => Ok(Json(answer).into_response()),
+        None => {
+            let detail = "this controller gives no certificates";
+            Err(refuse(StatusCode::NOT_FOUND, "no certificates", detail))
+        }
+    }
 }
 
 async fn members(State(shared): Server, Extension(peer): Caller) -> Answer {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use equipoise_cluster::Journal;
+use equipoise_cluster::{CertificateDesk, Journal};
 use equipoise_config::{Config, declared_pool};
 use equipoise_planner::elastic::Elasticity;
 use equipoise_planning::{
@@ -23,7 +23,7 @@ use self::level::Level;
 pub(crate) async fn start(
     config: &Config,
     registry: RegistryHandle,
-    journal: Arc<dyn Journal>,
+    desks: (Arc<dyn Journal>, Arc<dyn CertificateDesk>),
 ) -> Result<Arc<Planner>, PlanningError> {
     let doors = config.session.front_doors.iter();
     let doors = doors.filter(|door| door.protocol != Protocol::Udp);
@@ -36,7 +36,7 @@ pub(crate) async fn start(
         front_door,
         level: Arc::new(Level(registry)),
         declarations: Arc::new(Declarations),
-        journal,
+        desks,
     };
     Planner::start(options).await
 }
