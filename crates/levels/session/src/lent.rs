@@ -1,0 +1,99 @@
+//! Idle sessions to small backends, which threads lend each other.
+//!
+//! Each thread keeps its own idle sessions, so that a backend may have as many as threads times its
+//! limit. A small backend cannot serve them: one with a worker for each connection serves only as
+//! many as it has workers, idle ones included, and a request on a further session waits for an idle
+//! one to end. So idle sessions to backends with a small stated limit are kept here, where each
+//! thread finds them. A thread that takes one registers it with its own event loop.
+//!
+//! # Bound
+//! A thread opens a session only if none is idle here, and as long as it has a permit. So there are
+//! no more sessions than permits. Requests that gave their permit back (tunnels, slow clients) have
+//! sessions beyond them, which are closed when they are idle.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use equipoise_basics::lock;
+use rustix::net::RecvFlags;
+
+/// Backends with a larger limit are not small: each thread keeps its own sessions, which costs two
+/// system calls less for each request.
+const SMALL_LIMIT_MAX: u32 = 64;
+
+/// The idle sessions of a small backend.
+#[derive(Debug, Default)]
+pub(crate) struct LentSessions(Mutex<Vec<Lent>>);
+
+/// An idle session in the clear.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pub(crate) fd: OwnedFd,
+    /// Bytes written on it.
+    pub(crate) written: u64,
+    /// The address at the other end; `None` for a unix socket.
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) since: Instant,
+}
+
+/// Whether sessions to a backend with this stated limit are lent between so many threads.
+pub(crate) fn is_small(limit: Option<u32>, threads: usize) -> bool {
+    threads > 1 && limit.is_some_and(|limit| limit <= SMALL_LIMIT_MAX)
+}
+
+impl LentSessions {
+    /// Keeps an idle session.
+    pub(crate) fn put(&self, session: Lent) {
+        lock(&self.0).push(session);
+    }
+
+    /// The session that was used last of those that are open and silent. Returns it, and the number
+    /// of sessions that were closed.
+    pub(crate) fn take(&self, reaches: impl Fn(Option<SocketAddr>) -> bool) -> (Option<Lent>, u64) {
+        let mut closed = 0;
+        loop {
+            // The kernel is asked without the lock.
+            let session = lock(&self.0).pop();
+            match session {
+                Some(session) if reaches(session.remote) && session.is_silent() => {
+                    return (Some(session), closed);
+                }
+                Some(_) => closed += 1,
+                None => return (None, closed),
+            }
+        }
+    }
+
+    /// Closes sessions that have been idle for this long, that have ended, or that do not reach the
+    /// backend. Returns their number.
+    pub(crate) fn sweep(
+        &self,
+        idle: Duration,
+        now: Instant,
+        reaches: impl Fn(Option<SocketAddr>) -> bool,
+    ) -> u64 {
+        let mut sessions = lock(&self.0);
+        let before = sessions.len();
+        sessions.retain(|it| {
+            now.duration_since(it.since) < idle && reaches(it.remote) && it.is_silent()
+        });
+        (before - sessions.len()) as u64
+    }
+
+    /// Closes all. Returns their number.
+    pub(crate) fn clear(&self) -> u64 {
+        std::mem::take(&mut *lock(&self.0)).len() as u64
+    }
+}
+
+impl Lent {
+    /// Whether there is no unread input, and the other side has not closed.
+    fn is_silent(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let read = rustix::net::recv(self.fd.as_fd(), &mut [0u8; 1][..], flags);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}

@@ -24,6 +24,7 @@ mod http;
 mod in_flight;
 mod learning;
 mod lease;
+mod lent;
 mod limiter;
 mod linger;
 mod listener;

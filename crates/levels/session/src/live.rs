@@ -9,6 +9,7 @@ use equipoise_core::concurrency::{Region, Report, Tally};
 use crate::backend_tls::BackendTls;
 use crate::config::Concurrency;
 use crate::learning::Learning;
+use crate::lent::LentSessions;
 use crate::peer_room::PeerRoom;
 use crate::permits::{Permits, Work};
 use crate::stats::{BackendStats, Sharded};
@@ -37,6 +38,8 @@ pub struct BackendLive {
     /// session to the backend then carries one request at a time, until an operator sets the
     /// backend up again.
     multiplexing_lost: AtomicBool,
+    /// Idle sessions that threads lend each other.
+    pub(crate) lent: LentSessions,
     /// Counters, one shard per data-plane thread.
     pub stats: Sharded<BackendStats>,
     response: PeakEwma,
@@ -58,6 +61,7 @@ impl BackendLive {
             cut: AtomicBool::new(false),
             unhealthy: AtomicBool::new(false),
             multiplexing_lost: AtomicBool::new(false),
+            lent: LentSessions::default(),
             stats: Sharded::new(threads),
             response: PeakEwma::default(),
             service_time: ServiceTime::default(),
@@ -93,6 +97,13 @@ impl BackendLive {
     /// The concurrency limit; `None` if there is none.
     pub fn limit(&self) -> Option<u32> {
         self.permits.limit()
+    }
+
+    /// The limit that the configuration states; `None`: there is none, it is learnt, or it is the
+    /// room of a peer.
+    pub(crate) fn stated_limit(&self) -> Option<u32> {
+        let is_stated = !self.learning.is_under_way() && !self.room.is_known();
+        self.limit().filter(|_| is_stated)
     }
 
     /// Sets the source of the concurrency limit. Requests wait in the pool's queue for at most

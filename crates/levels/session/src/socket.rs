@@ -197,6 +197,15 @@ impl Socket {
         Socket::new(socket.into())
     }
 
+    /// The kernel's socket, which no event loop watches any more; `Err`: it is encrypted, or a
+    /// stream.
+    pub(crate) fn into_fd(self) -> Result<OwnedFd, Socket> {
+        match self {
+            Socket { stream: Stream::Kernel(fd), tls: None, .. } => Ok(fd.into_inner()),
+            other => Err(other),
+        }
+    }
+
     /// Encrypts from now on; hands are still to be shaken ([`Socket::poll_handshake`]).
     pub(crate) fn encrypt(&mut self, tls: Tls) {
         self.tls = Some(Box::new(RefCell::new(tls)));

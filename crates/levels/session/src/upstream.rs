@@ -15,6 +15,7 @@ use rustls::pki_types::ServerName;
 
 use crate::backend_tls::{self, UpstreamTls};
 use crate::buffer::Buffer;
+use crate::lent::{Lent, is_small};
 use crate::live::BackendLive;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
@@ -50,6 +51,22 @@ pub(crate) struct Session {
     backend: u32,
     thread: usize,
     live: Arc<BackendLive>,
+    counted: Option<Counted>,
+}
+
+/// Counts a session as open until it is dropped.
+struct Counted {
+    live: Arc<BackendLive>,
+    thread: usize,
+    is_lent: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if !self.is_lent {
+            self.live.stats.shard(self.thread).sessions_open.sub(1);
+        }
+    }
 }
 
 /// The proof that the other end has given.
@@ -105,7 +122,9 @@ impl Session {
         let stats = backend.live.stats.shard(thread);
         stats.sessions_opened.add(1);
         stats.sessions_open.add(1);
+        let counted = Counted { live: backend.live.clone(), thread, is_lent: false };
         Ok(Session {
+            counted: Some(counted),
             written: socket.sent(),
             socket,
             reused: false,
@@ -128,6 +147,7 @@ impl Session {
     ) -> Session {
         let session = Session {
             socket: Socket::of_stream(stream),
+            counted: None,
             written: 0,
             reused: is_used,
             lookout: Lookout::None,
@@ -141,6 +161,35 @@ impl Session {
             session.stats().sessions_reused.add(1);
         }
         session
+    }
+
+    /// An idle session that another thread may have opened.
+    ///
+    /// # Errors
+    /// This thread's event loop cannot watch it.
+    fn of_lent(lent: Lent, backend: &BackendView, thread: usize) -> io::Result<Session> {
+        let counted = Counted { live: backend.live.clone(), thread, is_lent: false };
+        Ok(Session {
+            socket: Socket::new(lent.fd)?,
+            counted: Some(counted),
+            written: lent.written,
+            reused: true,
+            lookout: Lookout::None,
+            proven: None,
+            remote: lent.remote,
+            backend: backend.id,
+            thread,
+            live: backend.live.clone(),
+        })
+    }
+
+    /// Leaves it to all threads. One that is encrypted is dropped: its state is this thread's.
+    fn lend(self, since: Instant) {
+        let Session { socket, counted, written, remote, live, .. } = self;
+        if let (Ok(fd), Some(mut counted)) = (socket.into_fd(), counted) {
+            counted.is_lent = true;
+            live.lent.put(Lent { fd, written, remote, since });
+        }
     }
 
     /// Whether it ends with one request.
@@ -246,14 +295,6 @@ async fn prove(
     Ok(())
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        if !self.is_stream() {
-            self.stats().sessions_open.sub(1);
-        }
-    }
-}
-
 /// The name of what kept a session from opening.
 pub(crate) fn connect_failure(error: &io::Error) -> Reason {
     const EXHAUSTED: [i32; 6] = [
@@ -279,12 +320,37 @@ pub(crate) fn connect_failure(error: &io::Error) -> Reason {
 type Idle = VecDeque<(Instant, Box<Session>)>;
 
 /// The idle sessions of one thread, by backend.
-#[derive(Default)]
 pub(crate) struct IdleSessions {
     by_backend: RefCell<ByBackend<Idle>>,
+    /// Small backends that this thread has lent sessions to.
+    small: RefCell<ByBackend<Arc<BackendLive>>>,
+    thread: usize,
+    threads: usize,
 }
 
 impl IdleSessions {
+    /// Those of one of so many threads.
+    pub(crate) fn new(thread: usize, threads: usize) -> IdleSessions {
+        let (by_backend, small) = (RefCell::default(), RefCell::default());
+        IdleSessions { by_backend, small, thread, threads }
+    }
+
+    /// An idle session that any thread may have left.
+    fn take_lent(&self, backend: &BackendView) -> Option<Box<Session>> {
+        let live = &backend.live;
+        if live.is_multiplexing_lost() || !is_small(live.stated_limit(), self.threads) {
+            return None;
+        }
+        let (lent, closed) = live.lent.take(|remote| backend.place.includes(remote));
+        let stats = live.stats.shard(self.thread);
+        stats.sessions_open.sub(closed);
+        let session = Session::of_lent(lent?, backend, self.thread);
+        // Without a place in the event loop it is closed, and another one is opened.
+        let session = session.inspect_err(|_| stats.sessions_open.sub(1)).ok()?;
+        stats.sessions_reused.add(1);
+        Some(Box::new(session))
+    }
+
     /// The most recently used session to the backend that is still open and silent, and encrypted
     /// by `tls` or not at all. None to a backend with unreliable framing: bytes that it sends late
     /// would answer the next request.
@@ -294,22 +360,35 @@ impl IdleSessions {
         tls: Option<&UpstreamTls>,
     ) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
-        let sessions = all.get_mut(&backend.id)?;
-        if backend.live.is_multiplexing_lost() {
-            sessions.clear();
-            return None;
-        }
-        while let Some((_, session)) = sessions.pop_back() {
-            if session.is_reusable(backend, tls) {
-                session.stats().sessions_reused.add(1);
-                return Some(session);
+        if let Some(sessions) = all.get_mut(&backend.id) {
+            if backend.live.is_multiplexing_lost() {
+                sessions.clear();
+                return None;
+            }
+            while let Some((_, session)) = sessions.pop_back() {
+                if session.is_reusable(backend, tls) {
+                    session.stats().sessions_reused.add(1);
+                    return Some(session);
+                }
             }
         }
-        None
+        if tls.is_none() { self.take_lent(backend) } else { None }
     }
 
     /// Keeps a session for later, unless there are `max` already.
     pub(crate) fn give(&self, mut session: Box<Session>, max: usize, now: Instant) {
+        if is_small(session.live.stated_limit(), self.threads) && max > 0 {
+            let open = session.live.stats.sum(|stats| stats.sessions_open.get());
+            let is_surplus = session.live.limit().is_some_and(|limit| open > u64::from(limit));
+            if is_surplus {
+                return;
+            }
+            if session.socket.tls().is_none() {
+                let mut small = self.small.borrow_mut();
+                small.entry(session.backend).or_insert_with(|| session.live.clone());
+                return session.lend(now);
+            }
+        }
         let mut all = self.by_backend.borrow_mut();
         let sessions = all.entry(session.backend).or_default();
         session.reused = true;
@@ -327,6 +406,16 @@ impl IdleSessions {
             let bound = pool.options.session_idle_timeout;
             known.extend(pool.backends.iter().map(|backend| (backend.id, (backend, bound))));
         }
+        self.small.borrow_mut().retain(|id, live| {
+            let closed = match known.get(id) {
+                Some((backend, bound)) => {
+                    live.lent.sweep(*bound, now, |remote| backend.place.includes(remote))
+                }
+                None => live.lent.clear(),
+            };
+            live.stats.shard(self.thread).sessions_open.sub(closed);
+            known.contains_key(id)
+        });
         self.by_backend.borrow_mut().retain(|id, sessions| {
             let Some((backend, bound)) = known.get(id) else { return false };
             while sessions.front().is_some_and(|(since, _)| now.duration_since(*since) >= *bound) {

@@ -123,12 +123,12 @@ impl Worker {
         Rc::new(Worker {
             index,
             access_log: shared.access_log.of_thread(),
+            idle: IdleSessions::new(index, shared.threads),
             shared,
             deadlines: Deadlines::new(),
             buffers: Rc::default(),
             pipes: Rc::default(),
             datagrams: OnceCell::new(),
-            idle: IdleSessions::default(),
             mux: MuxSessions::default(),
             http2: Http2Sessions::default(),
             streams: StreamTasks::default(),

@@ -1,0 +1,104 @@
+//! Threads lend each other sessions to small backends.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use common::{Plan, Proxy, get};
+use equipoise_session::config::Upstream;
+use equipoise_testkit::{Client, PATIENCE, eventually};
+
+const THREADS: usize = 4;
+
+/// A backend that serves as many connections as it has workers, each to its end.
+struct Workers {
+    address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    fn start(workers: usize) -> Workers {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (accepted, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let listener = Arc::new(listener);
+        for _ in 0..workers {
+            let (listener, accepted, open) =
+                (Arc::clone(&listener), Arc::clone(&accepted), Arc::clone(&open));
+            std::thread::spawn(move || {
+                while let Ok((mut stream, _)) = listener.accept() {
+                    accepted.fetch_add(1, SeqCst);
+                    open.fetch_add(1, SeqCst);
+                    let (mut read, mut buffer) = (Vec::new(), [0; 4096]);
+                    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                        read.extend_from_slice(&buffer[..count]);
+                        if read.ends_with(b"\r\n\r\n") {
+                            read.clear();
+                            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                            if stream.write_all(answer).is_err() {
+                                break;
+                            }
+                        }
+                    }
+                    open.fetch_sub(1, SeqCst);
+                }
+            });
+        }
+        Workers { address, accepted, open }
+    }
+}
+
+fn before(backend: SocketAddr, limit: u32) -> Proxy {
+    let plan = Plan::new(Upstream::Exclusive, &[backend]).threads(THREADS);
+    let proxy = plan.pool(|pool| pool.queue.wait = PATIENCE).start();
+    proxy.backends[0].live.set_limit(NonZeroU32::new(limit));
+    proxy
+}
+
+/// Each of so many clients makes requests, one after the other, on a connection of its own.
+fn load(proxy: &Proxy, clients: usize, requests: usize) {
+    let mut clients: Vec<Client> = (0..clients).map(|_| proxy.connect()).collect();
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(move || {
+                for _ in 0..requests {
+                    assert_eq!(client.ask(get("/")).expect("an answer").status(), 200);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn threads_open_no_more_sessions_to_a_small_backend_than_its_limit() {
+    let backend = Workers::start(2);
+    let proxy = before(backend.address, 2);
+    load(&proxy, 16, 50);
+    // Each further session would have waited for a worker for ever.
+    let accepted = backend.accepted.load(SeqCst);
+    assert!(accepted <= 4, "{accepted} connections for {} threads", THREADS);
+    let sum = |count: fn(&equipoise_session::stats::BackendStats) -> u64| {
+        proxy.backends[0].live.stats.sum(count)
+    };
+    assert_eq!(sum(|stats| stats.requests.get()), 800);
+    assert_eq!(sum(|stats| stats.sessions_open.get()), backend.open.load(SeqCst) as u64);
+    assert!(sum(|stats| stats.sessions_reused.get()) >= 790);
+    proxy.assert_nothing_in_flight();
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn idle_sessions_of_a_removed_backend_are_closed() {
+    let backend = Workers::start(2);
+    let mut proxy = before(backend.address, 2);
+    load(&proxy, 8, 5);
+    assert!(backend.open.load(SeqCst) > 0);
+    proxy.backends.clear();
+    proxy.publish().expect("it can be published");
+    assert!(eventually(|| backend.open.load(SeqCst) == 0));
+}
