@@ -2,7 +2,8 @@
 /*
  * For backends without a tunnel device in the kernel: removes the outer headers of tunnel and GUE,
  * and passes the inner packet to the kernel. An outer congestion mark is copied to the inner packet
- * (RFC 6040, section 4.2).
+ * (RFC 6040, section 4.2). A packet of a flow that this host does not know may have a second chance
+ * at another backend: see pass_on.h.
  */
 #include "checksum.h"
 #include "compat.h"
@@ -53,15 +54,22 @@ eqp_inline bool mac_known(const struct eqp_decapsulation_mac *mac)
 	return bpf_map_lookup_elem(&macs, mac) != NULL;
 }
 
+/* Backends to which packets may be passed on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct eqp_decapsulation_address);
+	__type(value, struct eqp_decapsulation_backend);
+} backends SEC(".maps");
+
+eqp_inline struct eqp_decapsulation_backend *backend_find(const struct eqp_decapsulation_address *address)
+{
+	return bpf_map_lookup_elem(&backends, address);
+}
+
 #endif
 
-/* Outer headers of a packet. */
-struct eqp_around {
-	__u32 l3;
-	__u32 inner; /* offset of the inner packet; 0: not a tunnel for this machine */
-	__u8 tos;
-	__u8 version; /* of the inner packet; 0: its first bits tell */
-};
+#include "pass_on.h"
 
 eqp_inline void count(const struct eqp_context *ctx, enum eqp_decapsulated which)
 {
@@ -121,8 +129,10 @@ eqp_inline void see_protocol(const struct eqp_context *ctx, struct eqp_around *a
 		break;
 	case IPPROTO_UDP:
 		udp = packet_at(ctx, l4, EQP_UDP_BYTES);
-		if (udp && decapsulation.gue_port && udp[1] == decapsulation.gue_port)
+		if (udp && decapsulation.gue_port && udp[1] == decapsulation.gue_port) {
 			around->inner = l4 + EQP_UDP_BYTES;
+			around->gue = around->inner;
+		}
 		break;
 	}
 }
@@ -138,6 +148,7 @@ eqp_inline bool see_ipv4(const struct eqp_context *ctx, struct eqp_around *aroun
 	header_bytes = (ip[0] & 0xf) * 4;
 	if (header_bytes < EQP_IPV4_BYTES || !sent_to_us((__be32 *)(ip + 16), 1, 4))
 		return true;
+	around->family = 4;
 	around->tos = ip[1];
 	see_protocol(ctx, around, ip[9], around->l3 + header_bytes);
 	/* Read again: the verifier has checked other bytes of the packet since. */
@@ -153,6 +164,7 @@ eqp_inline bool see_ipv6(const struct eqp_context *ctx, struct eqp_around *aroun
 
 	if (!ip || ip[0] >> 4 != 6 || !sent_to_us((__be32 *)(ip + 24), 4, 6))
 		return true;
+	around->family = 6;
 	around->tos = ip[0] << 4 | ip[1] >> 4;
 	for (i = 0; i < 4; i++)
 		differs |= (*(__u32 *)(ip + 8 + 4 * i) ^ decapsulation.source6[i]) & decapsulation.source6_mask[i];
@@ -237,13 +249,32 @@ eqp_inline bool see(const struct eqp_context *ctx, struct eqp_around *around)
 	return type == eqp_htons(ETH_P_IPV6) ? see_ipv6(ctx, around) : true;
 }
 
+/*
+ * Finds the inner packet behind a GUE header, and its version. False: the headers are inconsistent.
+ */
+eqp_inline bool see_inner(const struct eqp_context *ctx, struct eqp_around *around)
+{
+	unsigned char *inner = packet_at(ctx, around->inner, sizeof(__u32));
+	__u8 version = inner ? inner[0] >> 4 : 0;
+
+	/* GUE variant 1 begins with the inner packet. */
+	if (eqp_unlikely(around->gue && inner && version < 4) && !see_gue_header(ctx, around))
+		return false;
+	inner = packet_at(ctx, around->inner, EQP_IPV4_BYTES);
+	version = inner ? inner[0] >> 4 : 0;
+	if ((version != 4 && version != 6) || (around->version && around->version != version))
+		return false;
+	around->version = version;
+	return true;
+}
+
 SEC("xdp")
 int decapsulate(struct eqp_context *ctx)
 {
 	struct eqp_around around = { .l3 = ETH_HLEN };
 	bool ours = see(ctx, &around);
-	unsigned char *inner;
-	__u8 version;
+	__u32 which = EQP_DECAPSULATED_PACKETS;
+	int action;
 
 	if (!around.inner)
 		return XDP_PASS;
@@ -255,18 +286,24 @@ int decapsulate(struct eqp_context *ctx)
 		count(ctx, EQP_DECAPSULATED_FOREIGN);
 		return XDP_PASS;
 	}
-	inner = packet_at(ctx, around.inner, EQP_IPV4_BYTES);
-	version = inner ? inner[0] >> 4 : 0;
-	if ((version != 4 && version != 6) || (around.version && around.version != version)) {
+	if (!see_inner(ctx, &around)) {
 		count(ctx, EQP_DECAPSULATED_INVALID);
 		return XDP_DROP;
 	}
-	around.version = version;
+	if (eqp_unlikely(around.hop) && decapsulation.flags & EQP_DECAPSULATION_SECOND_CHANCE) {
+		action = pass_on(ctx, &around, &which);
+		if (which != EQP_DECAPSULATED_PACKETS)
+			count(ctx, which);
+		if (action != EQP_GO_ON)
+			return action;
+	}
 	if (!mark_congestion(ctx, &around) || !take_off(ctx, &around)) {
 		count(ctx, EQP_DECAPSULATED_INVALID);
 		return XDP_DROP;
 	}
 	count(ctx, EQP_DECAPSULATED_PACKETS);
+	if (eqp_unlikely(around.is_second))
+		count(ctx, EQP_DECAPSULATED_SECOND);
 	return XDP_PASS;
 }
 

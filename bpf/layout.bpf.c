@@ -34,6 +34,7 @@ struct {
 	struct eqp_fragment_key fragment_key;
 	struct eqp_fragment fragment;
 	struct eqp_decapsulation decapsulation;
+	struct eqp_decapsulation_backend decapsulation_backend;
 	enum eqp_decapsulated decapsulated;
 	enum eqp_vip_kind vip_kind;
 	enum eqp_forward forward;

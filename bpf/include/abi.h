@@ -178,7 +178,8 @@ struct eqp_service {
 	__u32 ring_len;      /* entries in use; 0: no backend accepts new flows */
 	__u32 ring_next;     /* during a transition: the next table; otherwise equal to ring */
 	__u32 ring_next_len;
-	__u32 sequence;      /* index of the ring with the order of turns, or with the buckets of sh */
+	/* Index of the ring with the order of turns, the buckets of sh, or the replaced ring. */
+	__u32 sequence;
 	__u32 sequence_len;
 	__u16 cursor;        /* of the sequence; stable per service */
 	__u16 number;        /* stable; index of counters and in the log */
@@ -255,6 +256,8 @@ enum eqp_pick {
 /* Pending is above its mark: the ring places new flows, unrecorded. */
 #define EQP_SERVICE_PENDING_FULL 4u
 #define EQP_SERVICE_QUIC 8u       /* connection ids have the server */
+/* GUE also carries the backend of the replaced ring, which is the sequence: see second_chance.h. */
+#define EQP_SERVICE_SECOND_CHANCE 16u
 
 struct eqp_backend {
 	__be32 address[4];
@@ -487,6 +490,7 @@ enum eqp_reason {
 	EQP_NOTE_QUIC_ID_SHORT,         /* QUIC: ends before its connection id does */
 	EQP_NOTE_QUIC_CONFIG_UNKNOWN,   /* QUIC: no configuration with the id's first bits */
 	EQP_NOTE_QUIC_SERVER_UNKNOWN,   /* QUIC: no backend with the id's server id */
+	EQP_NOTE_SECOND_CHANCE,         /* sent with the address of another backend */
 	EQP_REASONS = 32,
 };
 
@@ -584,8 +588,10 @@ struct eqp_decapsulation {
 #define EQP_DECAPSULATION_ADDRESSES 1u
 /* Accept only frames to a MAC address in the map `macs`. */
 #define EQP_DECAPSULATION_MACS 2u
+/* Pass packets of unknown flows on to backends in the map `backends`. */
+#define EQP_DECAPSULATION_SECOND_CHANCE 4u
 
-/* A key of the map `addresses`. */
+/* A key of the maps `addresses` and `backends`. */
 struct eqp_decapsulation_address {
 	__be32 address[4]; /* IPv4: in [0], the rest zero */
 	__u32 family;      /* 4, 6 */
@@ -597,12 +603,23 @@ struct eqp_decapsulation_mac {
 	__u16 padding;
 };
 
+/* Way to a backend. */
+struct eqp_decapsulation_backend {
+	__u32 ifindex; /* 0: unknown (yet) */
+	__u8 destination_mac[6];
+	__u8 source_mac[6];
+};
+
 /* Counters per CPU, an eqp_counter each, in the map `decapsulated`. */
 enum eqp_decapsulated {
 	EQP_DECAPSULATED_PACKETS = 0,
 	EQP_DECAPSULATED_FOREIGN, /* outer source is not a balancer: left to the kernel */
 	EQP_DECAPSULATED_INVALID, /* inconsistent headers, or unmarkable: dropped */
 	EQP_DECAPSULATED_FOREIGN_MAC, /* frame to another station: left to the kernel */
+	EQP_DECAPSULATED_PASSED_ON, /* flow not known here: sent to the backend in its header */
+	EQP_DECAPSULATED_SECOND, /* of EQP_DECAPSULATED_PACKETS: passed on by another backend */
+	EQP_DECAPSULATED_REFUSED, /* not passed on, because the backend is not configured */
+	EQP_DECAPSULATED_UNREACHABLE, /* dropped: no way to the backend (yet) */
 	EQP_DECAPSULATED_COUNTERS,
 };
 
@@ -636,5 +653,6 @@ EQP_ASSERT_SIZE(struct eqp_limits, 204);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);
+EQP_ASSERT_SIZE(struct eqp_decapsulation_backend, 16);
 
 #endif

@@ -112,6 +112,15 @@ eqp_cold void choose_in_transition(struct eqp_job *job)
 		choose(job, recorded, backend, EQP_BY_RING);
 }
 
+/*
+ * With a second chance, a flow begins where every balancer knows it: a pin may match falsely, and
+ * others would not find the flow.
+ */
+eqp_inline bool begins_by_ring(const struct eqp_job *job)
+{
+	return eqp_unlikely(job->service->flags & EQP_SERVICE_SECOND_CHANCE) && packet_opens(&job->packet);
+}
+
 /* Decides by pending, if the flow is there. */
 eqp_cold bool decide_by_pending(struct eqp_job *job)
 {
@@ -136,7 +145,7 @@ eqp_inline int decide(struct eqp_job *job)
 		return EQP_GO_ON;
 	slot = pin_find(job);
 	backend = live_backend(job, slot);
-	if (backend) {
+	if (backend && !begins_by_ring(job)) {
 		choose(job, slot, backend, EQP_BY_PIN);
 		return EQP_GO_ON;
 	}

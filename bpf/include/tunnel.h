@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * tunnel: IP in IP (RFC 2003), IPv6 in IPv6 and mixed (RFC 2473, RFC 4213). GUE: variant 1, with
- * the IP packet directly after the UDP header (draft-ietf-intarea-gue-09, section 4). The outer
+ * the IP packet directly after the UDP header (draft-ietf-intarea-gue-09, section 4); variant 0 if
+ * it carries a second backend. The outer
  * source address contains bits of the flow, so that the backend's interface spreads flows over its
  * queues. The outer DSCP and ECN are those of the packet (RFC 2983, RFC 6040). The outer hop limit
  * is fixed, and the packet's does not change.
@@ -11,6 +12,7 @@
 
 #include "checksum.h"
 #include "direct.h"
+#include "second_chance.h"
 #include "too_big.h"
 
 #define EQP_OUTER_TTL 64
@@ -20,7 +22,8 @@
 /* Fields of a packet for the outer headers. */
 struct eqp_outer {
 	__u32 inner_bytes;
-	__u32 udp_bytes; /* GUE: size of its header; else 0 */
+	__u32 udp_bytes; /* GUE: size of its headers; else 0 */
+	struct eqp_others others;
 	__u32 tag;       /* 802.1Q tag and ethertype, as in the frame */
 	__u8 tos;
 	__u8 protocol;
@@ -81,9 +84,12 @@ eqp_inline bool write_gue(const struct eqp_context *ctx, const struct eqp_job *j
 		return false;
 	header[0] = eqp_htons(EQP_GUE_PORTS_FIRST | (job->digest & EQP_GUE_PORTS_MASK));
 	header[1] = directory(job)->gue_port;
-	header[2] = eqp_htons(EQP_UDP_BYTES + outer->inner_bytes);
+	header[2] = eqp_htons(outer->udp_bytes + outer->inner_bytes);
 	header[3] = 0;
-	return true;
+	if (eqp_likely(!outer->others.first))
+		return true;
+	return write_others(ctx, l4 + EQP_UDP_BYTES, &outer->others,
+			    job->packet.family == 4 ? IPPROTO_IPIP : IPPROTO_IPV6);
 }
 
 /* Writes every byte of the grown frame up to the packet. */
@@ -119,13 +125,25 @@ eqp_inline int forward_tunnel(struct eqp_context *ctx, struct eqp_job *job)
 		.inner_bytes = packet->ip_bytes,
 		.udp_bytes = gue ? EQP_UDP_BYTES : 0,
 	};
-	__u32 grown = outer.udp_bytes + (job->backend->family == 4 ? EQP_IPV4_BYTES : EQP_IPV6_BYTES);
+	bool over_ipv4 = job->backend->family == 4;
+	__u32 grown = outer.udp_bytes + (over_ipv4 ? EQP_IPV4_BYTES : EQP_IPV6_BYTES), spare = 0;
 
 	if (!ip || !tag)
 		return EQP_DROP(EQP_DROP_HEADER_SHORT);
 	outer.tag = *tag;
-	if (eqp_unlikely(packet->ip_bytes + grown > job->backend->mtu))
-		return answer_too_big(ctx, job, job->backend->mtu - grown);
+	/* The size that fits is the same for all packets of a VIP. */
+	if (gue && eqp_unlikely(job->service->flags & EQP_SERVICE_SECOND_CHANCE))
+		spare = gue_bytes(job->backend->family, EQP_GUE_HOPS_MAX);
+	if (eqp_unlikely(packet->ip_bytes + grown + spare > job->backend->mtu))
+		return answer_too_big(ctx, job, job->backend->mtu - grown - spare);
+	if (eqp_unlikely(spare)) {
+		find_others(job, &outer.others);
+		if (outer.others.first) {
+			spare = gue_bytes(job->backend->family, outer.others.second ? 2 : 1);
+			outer.udp_bytes += spare;
+			grown += spare;
+		}
+	}
 	if (packet->family == 4) {
 		outer.tos = ip[1];
 		outer.protocol = IPPROTO_IPIP;

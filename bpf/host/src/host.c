@@ -41,6 +41,20 @@ void eqp_host_set_decapsulation_mac(struct eqp_host *host, const unsigned char *
 	memcpy(host->decapsulation_mac.address, mac, sizeof(host->decapsulation_mac.address));
 }
 
+/* Returns 0 if the table is full. */
+int eqp_host_add_backend(struct eqp_host *host, const struct eqp_host_backend *backend)
+{
+	if (host->backends == EQP_HOST_BACKENDS)
+		return 0;
+	host->backend[host->backends++] = *backend;
+	return 1;
+}
+
+void eqp_host_set_socket(struct eqp_host *host, int has_socket)
+{
+	host->has_socket = has_socket;
+}
+
 /* Returns the number of packets that the decapsulating program counted as `which`. */
 __u64 eqp_host_decapsulated(const struct eqp_host *host, enum eqp_decapsulated which)
 {

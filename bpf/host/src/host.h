@@ -6,6 +6,7 @@
 #ifndef EQP_HOST_H
 #define EQP_HOST_H
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "abi.h"
@@ -14,6 +15,7 @@
 
 #define EQP_HOST_FRAGMENTS 1024
 #define EQP_HOST_ROUTES 64
+#define EQP_HOST_BACKENDS 64
 
 struct eqp_context {
 	unsigned char *room; /* start of the headroom */
@@ -33,6 +35,12 @@ struct eqp_host_route {
 	__u8 source_mac[6];
 };
 
+/* A backend to which packets may be passed on. */
+struct eqp_host_backend {
+	struct eqp_decapsulation_address address;
+	struct eqp_decapsulation_backend way;
+};
+
 struct eqp_host {
 	unsigned char *tables;
 	unsigned char *state;
@@ -49,6 +57,9 @@ struct eqp_host {
 	struct eqp_decapsulation decapsulation_constants;
 	struct eqp_decapsulation_mac decapsulation_mac;
 	struct eqp_counter decapsulated[EQP_DECAPSULATED_COUNTERS];
+	bool has_socket; /* for the flow of the packet that is decapsulated */
+	__u32 backends;
+	struct eqp_host_backend backend[EQP_HOST_BACKENDS];
 	struct eqp_fragment_key fragment_keys[EQP_HOST_FRAGMENTS];
 	struct eqp_fragment fragments[EQP_HOST_FRAGMENTS];
 	struct eqp_host_route route[EQP_HOST_ROUTES];
@@ -194,6 +205,14 @@ static inline bool address_known(const struct eqp_decapsulation_address *address
 static inline bool mac_known(const struct eqp_decapsulation_mac *mac)
 {
 	return !memcmp(mac, &eqp_host->decapsulation_mac, sizeof(*mac));
+}
+
+static inline struct eqp_decapsulation_backend *backend_find(const struct eqp_decapsulation_address *address)
+{
+	for (__u32 i = 0; i < eqp_host->backends; i++)
+		if (!memcmp(&eqp_host->backend[i].address, address, sizeof(*address)))
+			return &eqp_host->backend[i].way;
+	return NULL;
 }
 
 static inline int route_find(struct eqp_context *ctx, struct bpf_fib_lookup *fib)

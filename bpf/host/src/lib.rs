@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::net::IpAddr;
 use std::ptr::NonNull;
 
-use equipoise_packet::abi::DecapsulationConstants;
+use equipoise_packet::abi::{DecapsulationBackend, DecapsulationConstants};
 use equipoise_packet::{Limits, Memory};
 
 #[repr(C)]
@@ -27,6 +27,14 @@ struct RawRoute {
     source_mac: [u8; 6],
 }
 
+/// Mirror of `struct eqp_host_backend`.
+#[repr(C)]
+struct RawBackend {
+    address: [u8; 16],
+    family: u32,
+    way: DecapsulationBackend,
+}
+
 unsafe extern "C" {
     fn eqp_host_new(
         tables: *mut u8,
@@ -39,6 +47,8 @@ unsafe extern "C" {
     fn eqp_host_set_decapsulation(host: *mut Host, constants: *const DecapsulationConstants);
     fn eqp_host_set_decapsulation_mac(host: *mut Host, mac: *const u8);
     fn eqp_host_decapsulated(host: *const Host, which: c_int) -> u64;
+    fn eqp_host_add_backend(host: *mut Host, backend: *const RawBackend) -> c_int;
+    fn eqp_host_set_socket(host: *mut Host, has_socket: c_int);
     fn eqp_host_forget_routes(host: *mut Host);
     fn eqp_host_add_route(host: *mut Host, route: *const RawRoute) -> c_int;
     fn eqp_host_run(
@@ -52,6 +62,18 @@ unsafe extern "C" {
         end: *mut usize,
         redirected_to: *mut u32,
     ) -> u32;
+}
+
+/// The address, IPv4 in the first four bytes, and `AF_*`.
+fn address_and_family(address: IpAddr) -> ([u8; 16], u32) {
+    match address {
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            (bytes, 2)
+        }
+        IpAddr::V6(address) => (address.octets(), 10),
+    }
 }
 
 /// Byte value of the room before and after a packet; a program must not send it.
@@ -141,9 +163,35 @@ impl HostProgram {
     /// Returns the number of packets that `decapsulate` ignored because their frame was for another
     /// station.
     pub fn foreign_macs(&self) -> u64 {
-        const FOREIGN_MAC: c_int = 3;
+        self.decapsulated(3)
+    }
+
+    /// Returns the number of packets in a counter of `decapsulate`.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    pub fn decapsulated(&self, which: u8) -> u64 {
+        assert!(which < 8, "a number of `enum eqp_decapsulated`");
         // SAFETY: `host` is live, and the number is one of `enum eqp_decapsulated`.
-        unsafe { eqp_host_decapsulated(self.host.as_ptr(), FOREIGN_MAC) }
+        unsafe { eqp_host_decapsulated(self.host.as_ptr(), which.into()) }
+    }
+
+    /// Adds a backend to which `decapsulate` may pass packets on.
+    ///
+    /// # Panics
+    /// If there are 64 already.
+    pub fn add_backend(&mut self, address: IpAddr, way: DecapsulationBackend) {
+        let (address, family) = address_and_family(address);
+        let raw = RawBackend { address, family: if family == 2 { 4 } else { 6 }, way };
+        // SAFETY: `host` is live, and the backend is copied.
+        let is_added = unsafe { eqp_host_add_backend(self.host.as_ptr(), &raw) } != 0;
+        assert!(is_added, "room for the backend");
+    }
+
+    /// Sets whether a socket has the flow of the next packets of `decapsulate`.
+    pub fn set_socket(&mut self, has_socket: bool) {
+        // SAFETY: `host` is live until `self` is dropped.
+        unsafe { eqp_host_set_socket(self.host.as_ptr(), has_socket.into()) }
     }
 
     /// Sets the results of `bpf_fib_lookup`. Other destinations are not forwarded.
@@ -161,17 +209,7 @@ impl HostProgram {
     /// # Panics
     /// If there are 64 routes already.
     pub fn add_route(&mut self, route: &Route) {
-        let mut destination = [0; 16];
-        let family = match route.destination {
-            IpAddr::V4(address) => {
-                destination[..4].copy_from_slice(&address.octets());
-                2
-            }
-            IpAddr::V6(address) => {
-                destination = address.octets();
-                10
-            }
-        };
+        let (destination, family) = address_and_family(route.destination);
         let Route { result, ifindex, destination_mac, source_mac, .. } = *route;
         let raw = RawRoute { destination, family, ifindex, result, destination_mac, source_mac };
         // SAFETY: `host` is live, and the route is copied.

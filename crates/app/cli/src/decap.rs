@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use equipoise_packet::Decapsulated;
 use equipoise_packet::abi::{Counter, DecapsulationConstants};
 use equipoise_packet::config::{MacAddress, Prefix};
@@ -48,6 +48,11 @@ pub struct Args {
     /// Unpack only IPv6 packets from this prefix, as in tunnel-source6 [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     source6: Option<Prefix<Ipv6Addr>>,
+    /// Pass packets of TCP flows that this host does not know on to one of these backends, if the
+    /// packet names it: the addresses of the pool's hosts. For VIPs with `second-chance = true`;
+    /// needs --source or --source6
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    second_chance: Vec<IpAddr>,
     /// UDP destination port of GUE, as in [flows] gue-port of the balancer; 0: none
     #[arg(long, default_value_t = 6080)]
     gue_port: u16,
@@ -59,6 +64,9 @@ pub struct Args {
 /// Interval between checks for new addresses of the host.
 const ADDRESSES_PERIOD: Duration = Duration::from_secs(1);
 
+/// The same while the way to a backend is not known.
+const UNRESOLVED_PERIOD: Duration = Duration::from_millis(100);
+
 /// Runs the command.
 ///
 /// # Errors
@@ -68,7 +76,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
     let ifindex = ifindex(&args.interface)?;
-    let mut decapsulation = Decapsulation::load(&constants(&args))?;
+    check_second_chance(&args)?;
+    let mut decapsulation = match &args.second_chance[..] {
+        [] => Decapsulation::load(&constants(&args))?,
+        backends => Decapsulation::with_second_chance(&constants(&args), backends)?,
+    };
     let mut accepted = wanted(&args)?;
     decapsulation.accept(&accepted)?;
     let mut macs = macs(&args)?;
@@ -80,12 +92,15 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         mode.name(),
         accepted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     ));
+    let mut all_resolved = false;
     loop {
+        let period = if all_resolved { ADDRESSES_PERIOD } else { UNRESOLVED_PERIOD };
         tokio::select! {
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
-            () = tokio::time::sleep(ADDRESSES_PERIOD) => {}
+            () = tokio::time::sleep(period) => {}
         }
+        all_resolved = decapsulation.resolve()?;
         let now = wanted(&args)?;
         if now != accepted {
             decapsulation.accept(&now)?;
@@ -99,6 +114,23 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     say(&totals(&decapsulation.counts()?));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A host that passes packets on for any sender would be a reflector.
+fn check_second_chance(args: &Args) -> anyhow::Result<()> {
+    for backend in &args.second_chance {
+        let (is_given, option, balancers) = match backend {
+            IpAddr::V4(_) => (args.source.is_some(), "--source", "tunnel-source"),
+            IpAddr::V6(_) => (args.source6.is_some(), "--source6", "tunnel-source6"),
+        };
+        if !is_given {
+            bail!(
+                "--second-chance {backend} without {option}; accepted with the [flows] {balancers} of the balancers, so \
+                 that only their packets are passed on"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Constants of the program, which are set when it is loaded.
@@ -149,9 +181,13 @@ fn ifindex(name: &str) -> anyhow::Result<u32> {
 
 /// A line for each outcome that occurred.
 fn totals(counts: &Decapsulated) -> String {
-    let Decapsulated { taken, foreign, invalid, foreign_mac } = counts;
+    let Decapsulated { taken, foreign, invalid, foreign_mac, .. } = counts;
     let rows = [
         ("unpacked", taken),
+        ("unpacked after another backend passed them on", &counts.second),
+        ("passed on to another backend", &counts.passed_on),
+        ("not passed on, to a host that --second-chance does not name", &counts.refused),
+        ("dropped, no way to the other backend", &counts.unreachable),
         ("left alone, not from --source", foreign),
         ("dropped as invalid", invalid),
         ("left alone, in frames to another station", foreign_mac),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use equipoise_core::SourcePrefix;
-use equipoise_packet::abi::{FlowKey, Forward, RANGES_MAX, SLOTS_MAX};
+use equipoise_packet::abi::{FlowKey, Forward, Pick, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{
     FleetConfig, FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig,
 };
@@ -84,6 +84,7 @@ fn vip(
         quic: quic::ids(values, around, findings),
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
         check_tunnel: values.flag("check-tunnel"),
+        second_chance: values.flag("second-chance"),
     })
 }
 
@@ -219,6 +220,7 @@ impl Checks<'_, '_> {
         self.interfaces(values, vip);
         self.access(values, vip);
         self.key_prefix(values, vip);
+        self.second_chance(values, vip);
         let (of_other, other) = match vip.vip.protocol {
             Protocol::Tcp => (&["udp-timeout"][..], "UDP"),
             Protocol::Udp => (&["tcp-timeout", "closing-timeout"][..], "TCP"),
@@ -273,6 +275,37 @@ impl Checks<'_, '_> {
                 self.warning(values, "key-prefix", text);
             }
             _ => {}
+        }
+    }
+
+    /// A second chance needs a field for the address, sockets that can be asked for the flow, and
+    /// an answer that does not depend on the balancer's history.
+    fn second_chance(&mut self, values: &Values, vip: &VipConfig) {
+        if !vip.second_chance {
+            return;
+        }
+        let mut error = |text: &str| self.error(values, "second-chance", text.into());
+        if vip.forward == Forward::Tunnel {
+            error(
+                "IP in IP has no field for the other backend's address; accepted with forward = \"gue\"",
+            );
+        } else if vip.forward != Forward::Gue {
+            error(
+                "the packet has no outer header for the other backend's address; accepted with forward = \"gue\"",
+            );
+        }
+        if vip.vip.protocol == Protocol::Udp {
+            error(
+                "the VIP is UDP, and a backend does not know which flows of UDP it has; accepted for VIPs of TCP",
+            );
+        }
+        if vip.scheduler.pick() != Pick::Ring {
+            let name = vip.scheduler;
+            let text = format!(
+                "`{name}` places flows by the balancer's own history, so another balancer cannot know the backend of a \
+                 flow; accepted with \"maglev\" or \"weighted-random\""
+            );
+            self.error(values, "second-chance", text);
         }
     }
 

@@ -334,6 +334,7 @@ fn spec(
         access: vip.access.clone(),
         timeouts: vip.timeouts,
         quic,
+        second_chance: vip.second_chance,
         backends,
     }
 }

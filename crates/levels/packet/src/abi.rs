@@ -49,6 +49,8 @@ pub const SERVICE_PENDING_FULL: u8 = 4;
 pub const SERVICE_QUIC: u8 = 8;
 /// Number of configurations of a service, by config rotation id; the last one is not used.
 pub const QUIC_CONFIGS: usize = 8;
+/// `eqp_service.flags`: GUE also carries the backend of the replaced ring, which is the sequence.
+pub const SERVICE_SECOND_CHANCE: u8 = 16;
 /// `eqp_backend.flags`: may receive packets.
 pub const BACKEND_LIVE: u8 = 1;
 /// `eqp_backend.flags`: the MAC address of its next hop is known.
@@ -626,3 +628,14 @@ mirror! {
 pub const DECAPSULATION_ADDRESSES: u16 = 1;
 /// `EQP_DECAPSULATION_MACS`
 pub const DECAPSULATION_MACS: u16 = 2;
+/// `EQP_DECAPSULATION_SECOND_CHANCE`
+pub const DECAPSULATION_SECOND_CHANCE: u16 = 4;
+
+mirror! {
+    /// `struct eqp_decapsulation_backend`
+    DecapsulationBackend, 16 {
+        ifindex: u32 = 0,
+        destination_mac: [u8; 6] = 4,
+        source_mac: [u8; 6] = 10,
+    }
+}

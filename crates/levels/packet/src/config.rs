@@ -60,6 +60,8 @@ pub struct VipConfig {
     pub when_down: OnDown,
     /// tunnel and gue: whether each health check is followed by a check through the tunnel.
     pub check_tunnel: bool,
+    /// gue: whether packets carry the backend that had their flow before a change.
+    pub second_chance: bool,
 }
 
 impl VipConfig {
@@ -263,7 +265,8 @@ impl Default for FlowsConfig {
     }
 }
 
-/// Number of rings of a VIP: the current one, the next one during a change, and the order of turns.
+/// Number of rings of a VIP: the current one, the next one during a change, and the order of turns
+/// or the replaced one.
 const RINGS_PER_VIP: u32 = 3;
 
 /// Packets for each one that is added to the sketches of flows' bytes.

@@ -1,13 +1,18 @@
 //! Decapsulation on a backend: the program `decapsulate` on an interface.
 
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Program, ProgramMut, Xdp, XdpFlags};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Program, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
 
-use crate::abi::{DECAPSULATION_ADDRESSES, DECAPSULATION_MACS, DecapsulationConstants};
-use crate::engine::XdpMode;
-use crate::program::{Decapsulated, Decapsulator, LoadError};
+use crate::abi::{
+    DECAPSULATION_ADDRESSES, DECAPSULATION_MACS, DECAPSULATION_SECOND_CHANCE, DecapsulationBackend,
+    DecapsulationConstants,
+};
+use crate::engine::{Ways, XdpMode};
+use crate::program::{Decapsulated, Decapsulator, LoadError, Run, RunError};
 
 const NAME: &str = "decapsulate";
 
@@ -18,6 +23,9 @@ const ADDRESSES_MAX: usize = 1024;
 /// Name and capacity of the map of accepted destination MAC addresses.
 const MACS: &str = "macs";
 const MACS_MAX: usize = 64;
+/// Name and capacity of the map of backends that get packets of unknown flows.
+const BACKENDS: &str = "backends";
+const BACKENDS_MAX: usize = 1024;
 
 /// Error of decapsulation.
 #[derive(Debug, Error)]
@@ -50,6 +58,12 @@ pub enum DecapError {
         "{0} MAC addresses, but there is room for 64; name those that are needed with --accept-mac"
     )]
     Macs(usize),
+    /// There are more backends than the map can hold.
+    #[error("{0} addresses of backends for a second chance, but there is room for 1024")]
+    Backends(usize),
+    /// The kernel's tables of routes and neighbours cannot be read.
+    #[error("cannot read the kernel's routes and neighbours")]
+    Ways(#[source] io::Error),
     /// A map cannot be read or written.
     #[error("cannot use a map of the decapsulation program")]
     Map(#[source] libbpf_rs::Error),
@@ -70,6 +84,8 @@ enum Hold {
 pub struct Decapsulation {
     decapsulator: Decapsulator,
     ifindex: i32,
+    /// To the backends that get packets of unknown flows; `None`: no backend does.
+    ways: Option<Ways>,
     hold: Option<Hold>,
 }
 
@@ -83,7 +99,57 @@ impl Decapsulation {
     pub fn load(constants: &DecapsulationConstants) -> Result<Decapsulation, DecapError> {
         let flags = constants.flags | DECAPSULATION_ADDRESSES | DECAPSULATION_MACS;
         let decapsulator = Decapsulator::load(&DecapsulationConstants { flags, ..*constants })?;
-        Ok(Decapsulation { decapsulator, ifindex: 0, hold: None })
+        Ok(Decapsulation { decapsulator, ifindex: 0, ways: None, hold: None })
+    }
+
+    /// Loads the program with a second chance for packets of flows that this host does not know: it
+    /// passes them on to the backend that they name, if that is one of `backends`.
+    ///
+    /// # Errors
+    /// [`DecapError::Load`], [`DecapError::Backends`], [`DecapError::Ways`], [`DecapError::Map`]
+    pub fn with_second_chance(
+        constants: &DecapsulationConstants,
+        backends: &[IpAddr],
+    ) -> Result<Decapsulation, DecapError> {
+        if backends.len() > BACKENDS_MAX {
+            return Err(DecapError::Backends(backends.len()));
+        }
+        let flags = constants.flags | DECAPSULATION_SECOND_CHANCE;
+        let mut decapsulation =
+            Decapsulation::load(&DecapsulationConstants { flags, ..*constants })?;
+        for backend in backends {
+            decapsulation.set_way(*backend, &DecapsulationBackend::default())?;
+        }
+        let ways = Ways::new(backends.iter().copied().collect()).map_err(DecapError::Ways)?;
+        decapsulation.ways = Some(ways);
+        decapsulation.resolve()?;
+        Ok(decapsulation)
+    }
+
+    /// Reads the ways to the other backends again. Returns whether each is known.
+    ///
+    /// # Errors
+    /// [`DecapError::Ways`], [`DecapError::Map`]
+    pub fn resolve(&mut self) -> Result<bool, DecapError> {
+        let Some(ways) = &mut self.ways else { return Ok(true) };
+        let hops = ways.read().map_err(DecapError::Ways)?;
+        let mut all = true;
+        for (address, hop) in hops {
+            let mac = hop.destination_mac;
+            all &= mac.is_some();
+            let way = mac.map(|destination_mac| DecapsulationBackend {
+                ifindex: hop.ifindex,
+                destination_mac,
+                source_mac: hop.source_mac,
+            });
+            self.set_way(address, &way.unwrap_or_default())?;
+        }
+        Ok(all)
+    }
+
+    fn set_way(&self, to: IpAddr, way: &DecapsulationBackend) -> Result<(), DecapError> {
+        let map = self.map(BACKENDS);
+        map.update(&key(to), way.as_bytes(), MapFlags::ANY).map_err(DecapError::Map)
     }
 
     /// Sets the accepted outer destinations; packets to others pass.
@@ -110,8 +176,7 @@ impl Decapsulation {
 
     /// Replaces the keys of a map.
     fn fill(&self, map: &str, wanted: Vec<Vec<u8>>) -> Result<(), DecapError> {
-        let found = self.decapsulator.object().maps().find(|it| it.name() == map);
-        let map = found.unwrap_or_else(|| unreachable!("the object that was built in has it"));
+        let map = self.map(map);
         for gone in map.keys().filter(|known| !wanted.iter().any(|key| known == key)) {
             map.delete(&gone).map_err(DecapError::Map)?;
         }
@@ -121,7 +186,13 @@ impl Decapsulation {
         Ok(())
     }
 
-    /// Attaches the program, in native mode if the interface supports it. With `keep` it outlives
+    fn map(&self, name: &str) -> Map<'_> {
+        let found = self.decapsulator.object().maps().find(|it| it.name() == name);
+        found.unwrap_or_else(|| unreachable!("the object that was built in has it"))
+    }
+
+    /// Attaches the program, in native mode if the interface supports it, and if packets that are
+    /// passed on are not lost so. With `keep` it outlives
     /// this process; an earlier one that was kept is replaced without a gap.
     ///
     /// # Errors
@@ -139,8 +210,12 @@ impl Decapsulation {
             Some(name) if name == NAME => true,
             Some(_) => return Err(DecapError::Occupied { interface: interface.to_owned() }),
         };
-        let hold = if keep || kept {
-            self.attach_to_interface(kept).map_err(failed)?;
+        let is_generic = self.ways.as_ref().is_some_and(|ways| ways.lose(ifindex));
+        let hold = if is_generic {
+            self.attach_to_interface(kept, XdpFlags::SKB_MODE).map_err(failed)?;
+            Hold::Interface { keep }
+        } else if keep || kept {
+            self.attach_in_any_mode(kept).map_err(failed)?;
             Hold::Interface { keep }
         } else {
             let ifindex = self.ifindex;
@@ -149,7 +224,7 @@ impl Decapsulation {
                 // The driver supports XDP, but not this program, or not now (for example with large
                 // packets).
                 Err(_) => {
-                    self.attach_to_interface(false).map_err(failed)?;
+                    self.attach_in_any_mode(false).map_err(failed)?;
                     Hold::Interface { keep }
                 }
             }
@@ -158,12 +233,14 @@ impl Decapsulation {
         Ok(self.mode())
     }
 
-    fn attach_to_interface(&mut self, replace: bool) -> libbpf_rs::Result<()> {
-        let ifindex = self.ifindex;
-        let only_new = || if replace { XdpFlags::NONE } else { XdpFlags::UPDATE_IF_NOEXIST };
-        let xdp = Xdp::new(self.decapsulator.fd());
-        xdp.attach(ifindex, only_new() | XdpFlags::DRV_MODE)
-            .or_else(|_| xdp.attach(ifindex, only_new() | XdpFlags::SKB_MODE))
+    fn attach_in_any_mode(&self, replace: bool) -> libbpf_rs::Result<()> {
+        self.attach_to_interface(replace, XdpFlags::DRV_MODE)
+            .or_else(|_| self.attach_to_interface(replace, XdpFlags::SKB_MODE))
+    }
+
+    fn attach_to_interface(&self, replace: bool, mode: XdpFlags) -> libbpf_rs::Result<()> {
+        let only_new = if replace { XdpFlags::NONE } else { XdpFlags::UPDATE_IF_NOEXIST };
+        Xdp::new(self.decapsulator.fd()).attach(self.ifindex, only_new | mode)
     }
 
     /// Returns the name of the interface's program.
@@ -192,6 +269,19 @@ impl Decapsulation {
     /// [`DecapError::Map`]
     pub fn counts(&self) -> Result<Decapsulated, DecapError> {
         self.decapsulator.counters().map_err(DecapError::Map)
+    }
+
+    /// Returns the program's file descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.decapsulator.fd()
+    }
+
+    /// Runs the program on a packet, for tests; see [`Decapsulator::run`].
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, RunError> {
+        self.decapsulator.run(packet, repeat)
     }
 
     fn program(&mut self) -> ProgramMut<'_> {

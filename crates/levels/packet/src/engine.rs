@@ -17,6 +17,7 @@ mod offloads;
 mod place;
 mod tunnel_checks;
 mod watch;
+mod ways;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,7 @@ pub use link::XdpMode;
 use next_hops::Change;
 pub use notice::Notice;
 pub use tunnel_checks::{TunnelCheck, TunnelError, TunnelReport};
+pub use ways::Ways;
 use worker::Worker;
 
 use crate::capture::{CaptureError, CaptureRequest, CaptureSink};

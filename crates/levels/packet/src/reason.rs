@@ -88,6 +88,8 @@ reasons! {
     QuicConfigUnknown = 28, "quic_config_unknown";
     /// QUIC: no backend has the server id of the connection id: by five-tuple.
     QuicServerUnknown = 29, "quic_server_unknown";
+    /// Sent with the address of another backend that may have the flow.
+    SecondChance = 30, "second_chance";
 }
 
 impl Reason {

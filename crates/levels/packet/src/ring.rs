@@ -3,6 +3,7 @@
 use equipoise_core::Candidate;
 use equipoise_core::scheduler::maglev_table;
 
+use crate::abi::NO_SLOT;
 use crate::digest::Digest;
 
 /// Picks before a ring is given up: with all but one slot in `n` gone, one flow in `(1 - 1/n)^8`
@@ -52,6 +53,32 @@ impl Ring {
     pub(crate) fn source_buckets(seats: &[Seat]) -> Ring {
         let shares = seats.iter().flat_map(|it| (0..it.weight).map(|_| it.slot));
         Ring::of(shares.cycle().take(SOURCE_BUCKETS).collect())
+    }
+
+    /// The answers that `new` replaced: those of `old` where it differs and its backend is live,
+    /// elsewhere those of `earlier`, the rings that `old` replaced. Positions without an answer
+    /// have [`NO_SLOT`]; a ring without any is empty.
+    ///
+    /// # Source
+    /// Olteanu et al., Stateless Datacenter Load-balancing with Beamer, NSDI 2018, section 4.1: the
+    /// previous server of each bucket.
+    pub(crate) fn replaced(
+        old: &Ring,
+        new: &Ring,
+        earlier: &Ring,
+        live: impl Fn(u16) -> bool,
+    ) -> Ring {
+        let answer = |ring: &Ring, at: usize, now: u16| {
+            let is_as_long = ring.entries.len() == new.entries.len();
+            let slot = is_as_long.then(|| ring.entries[at])?;
+            (slot != now && live(slot)).then_some(slot)
+        };
+        let before = |(at, &now): (usize, &u16)| {
+            answer(old, at, now).or_else(|| answer(earlier, at, now)).unwrap_or(NO_SLOT)
+        };
+        let entries: Box<[u16]> = new.entries.iter().enumerate().map(before).collect();
+        let is_empty = entries.iter().all(|slot| *slot == NO_SLOT);
+        if is_empty { Ring::default() } else { Ring { entries } }
     }
 
     pub(crate) fn entries(&self) -> &[u16] {
@@ -145,6 +172,24 @@ mod tests {
         for (count, exact) in counts.into_iter().zip(exact) {
             assert!(count.abs_diff(exact) <= 5, "{counts:?} of {exact}");
         }
+    }
+
+    #[test]
+    fn replaced_answers_are_the_last_that_differ_and_live() {
+        let ring = |slots: &[u16]| Ring::of(slots.to_vec());
+        let all = |_| true;
+        let none = Ring::default();
+        let first = Ring::replaced(&ring(&[0, 0, 1, 1]), &ring(&[0, 2, 1, 2]), &none, all);
+        assert_eq!(first.entries(), [NO_SLOT, 0, NO_SLOT, 1]);
+        let second = Ring::replaced(&ring(&[0, 2, 1, 2]), &ring(&[0, 2, 3, 3]), &first, all);
+        assert_eq!(second.entries(), [NO_SLOT, 0, 1, 2]);
+        let third =
+            Ring::replaced(&ring(&[0, 2, 3, 3]), &ring(&[0, 1, 3, 1]), &second, |it| it != 2);
+        assert_eq!(third.entries(), [NO_SLOT, 0, 1, 3], "2 is gone");
+        let back = Ring::replaced(&ring(&[1, 1]), &ring(&[0, 1]), &ring(&[NO_SLOT, 0]), all);
+        assert_eq!(back.entries(), [1, 0]);
+        assert_eq!(Ring::replaced(&ring(&[0]), &ring(&[0]), &none, all), none);
+        assert_eq!(Ring::replaced(&none, &ring(&[0]), &none, all), none);
     }
 
     #[test]

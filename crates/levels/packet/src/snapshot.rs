@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligibility};
 
-use crate::abi::{FlowKey, Forward};
+use crate::abi::{FlowKey, Forward, Pick};
 use crate::access::Access;
 use crate::quic::Quic;
 use crate::scheduler::FlowScheduler;
@@ -43,6 +43,9 @@ pub struct VipSpec {
     pub timeouts: OwnTimeouts,
     /// UDP: connection ids of QUIC that have the server.
     pub quic: Option<Arc<Quic>>,
+    /// Packets also carry the backend that had their flow before a change. For GUE, TCP and
+    /// schedulers that are a hash; elsewhere without effect.
+    pub second_chance: bool,
     /// The pool, eligible or not, in the order of the configuration; no two with one address and
     /// port.
     pub backends: Vec<BackendSpec>,
@@ -177,6 +180,14 @@ impl VipSpec {
     /// Returns the identity of the VIP.
     pub fn id(&self) -> VipId {
         VipId { address: self.address, ports: self.ports, protocol: self.protocol }.normal()
+    }
+
+    /// Whether its packets may carry a second backend.
+    pub(crate) fn has_second_chance(&self) -> bool {
+        self.second_chance
+            && self.forward == Forward::Gue
+            && self.protocol == Protocol::Tcp
+            && self.scheduler.pick() == Pick::Ring
     }
 
     /// Returns the backends, backups without weight while another backend gets new flows: they keep

@@ -2,9 +2,10 @@
 //! numbers.
 
 use equipoise_packet::abi::{
-    AccessChange, Backend, Capture, Captured, Counter, Cpu, DecapsulationConstants, Directory,
-    Event, EventKind, FlowKey, Forward, Heavy, How, Mac, Opening, PendingShare, Pick, QuicConfig,
-    QuicServer, Range, Reverse, SKETCH_LAYOUT, Sender, Service, StateHeader, Vip, quic_form, vip_kind,
+    AccessChange, Backend, Capture, Captured, Counter, Cpu, DecapsulationBackend,
+    DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward, Heavy, How, Mac, Opening,
+    PendingShare, Pick, QuicConfig, QuicServer, Range, Reverse, SKETCH_LAYOUT, Sender, Service,
+    StateHeader, Vip, quic_form, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -58,6 +59,7 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_capture", Capture::LAYOUT),
         ("eqp_captured", Captured::LAYOUT),
         ("eqp_decapsulation", DecapsulationConstants::LAYOUT),
+        ("eqp_decapsulation_backend", DecapsulationBackend::LAYOUT),
     ];
     for (name, (size, fields)) in mirrors {
         assert_eq!(layout(&btf, name), (size, named(fields)), "{name}");

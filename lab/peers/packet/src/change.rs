@@ -255,6 +255,7 @@ fn vip(backends: u16) -> VipSpec {
         access: Access::default(),
         timeouts: OwnTimeouts::default(),
         quic: None,
+        second_chance: false,
         backends: (0..backends).map(backend).collect(),
     }
 }

@@ -112,6 +112,14 @@ pub(super) static PACKET: Table = Table {
             "true",
             "tunnel, gue: a backend must also answer a TCP SYN for the VIP that is sent through its tunnel. For VIPs of TCP whose pool has `health`.",
         ),
+        Opt::default(
+            "second-chance",
+            Kind::Flag,
+            "false",
+            "gue: packets also carry the backend that had their flow before a change of the pool. A backend that does not \
+             know the flow passes them on to that one, so flows survive changes without an exchange between balancers. \
+             For TCP, with \"maglev\" or \"weighted-random\"; backends need `equipoise decap --second-chance`.",
+        ),
     ],
 };
 

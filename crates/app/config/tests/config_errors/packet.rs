@@ -147,6 +147,46 @@ fn a_prefix_as_key_fits_the_family() {
 }
 
 #[test]
+fn a_second_chance_needs_gue_tcp_and_a_hash() {
+    let on = "second-chance = true";
+    for scheduler in ["maglev", "weighted-random"] {
+        let more = format!("{on}\nscheduler = '{scheduler}'");
+        assert_eq!(said(&in_packet("192.0.2.1:80/tcp", "gue", &more)), "");
+    }
+    assert_eq!(said(&in_packet("192.0.2.1:80/tcp", "nat", "second-chance = false")), "");
+    let refused = |vip: &str, forward: &str, scheduler: &str| {
+        said(&in_packet(vip, forward, &format!("{on}\nscheduler = '{scheduler}'")))
+    };
+    let no_field = "accepted with forward = \"gue\"";
+    assert_eq!(
+        refused("192.0.2.1:80/tcp", "tunnel", "maglev"),
+        format!(
+            "f:7:17: packet[192.0.2.1:80/tcp].second-chance: IP in IP has no field for the other backend's address; \
+             {no_field}"
+        )
+    );
+    for forward in ["nat", "direct-routing"] {
+        assert_eq!(
+            refused("192.0.2.1:80/tcp", forward, "maglev"),
+            format!(
+                "f:7:17: packet[192.0.2.1:80/tcp].second-chance: the packet has no outer header for the other backend's \
+                 address; {no_field}"
+            )
+        );
+    }
+    assert_eq!(
+        refused("192.0.2.1:80/udp", "gue", "maglev"),
+        "f:7:17: packet[192.0.2.1:80/udp].second-chance: the VIP is UDP, and a backend does not know which flows of UDP \
+         it has; accepted for VIPs of TCP"
+    );
+    assert_eq!(
+        refused("192.0.2.1:80/tcp", "gue", "round-robin"),
+        "f:7:17: packet[192.0.2.1:80/tcp].second-chance: `round-robin` places flows by the balancer's own history, so \
+         another balancer cannot know the backend of a flow; accepted with \"maglev\" or \"weighted-random\""
+    );
+}
+
+#[test]
 fn lists_of_sources_are_of_the_vips_family_and_fit() {
     let with = |lists: &str| in_packet("192.0.2.1:80/tcp", "nat", lists);
     assert_eq!(said(&with("allow = '10.0.0.0/8'\ndeny = ['10.1.0.0/16', '10.2.0.0/16']")), "");

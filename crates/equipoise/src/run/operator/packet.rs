@@ -258,6 +258,7 @@ mod tests {
             quic: Vec::new(),
             when_down: OnDown::Move,
             check_tunnel: true,
+            second_chance: false,
         }
     }
 

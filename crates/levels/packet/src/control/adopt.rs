@@ -19,7 +19,7 @@ use super::service::{Change, Rings, Service};
 use super::{Clocks, Control, ControlError, Seeds, Settings, Totals};
 use crate::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, FlowKey, Forward, Pick,
-    SERVICE_PENDING, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
+    SERVICE_PENDING, SERVICE_SECOND_CHANCE, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
 };
 use crate::directory::{Published, PublishedService, address_of};
 use crate::ledger::Ledger;
@@ -166,14 +166,17 @@ impl Control {
             flags if flags & SERVICE_PENDING != 0 && pick == Pick::Ring => Change::Absorbing(now),
             _ => Change::None,
         };
-        let rings = Rings {
-            current: Arc::new(ring),
-            next: is_between.then(|| Arc::new(next)),
-            before: None,
-            turns: Arc::new(sequence),
+        let second_chance = service.flags & SERVICE_SECOND_CHANCE != 0;
+        let sequence = Arc::new(sequence);
+        let (turns, replaced) = match second_chance {
+            true => (Arc::default(), sequence),
+            false => (sequence, Arc::default()),
         };
+        let next = is_between.then(|| Arc::new(next));
+        let rings = Rings { current: Arc::new(ring), next, before: None, turns, replaced };
         self.output.adopt_ring(service.ring, &rings.current);
-        self.output.adopt_ring(service.sequence, &rings.turns);
+        let sequence = if second_chance { &rings.replaced } else { &rings.turns };
+        self.output.adopt_ring(service.sequence, sequence);
         if let Some(next) = &rings.next {
             self.output.adopt_ring(service.ring_next, next);
         }
@@ -185,6 +188,7 @@ impl Control {
             access,
             timeouts: timeouts_of(&service),
             quic: quic.map(Arc::new),
+            second_chance,
             pick,
             scheduler: None,
             salt,

@@ -56,8 +56,9 @@ impl Control {
         self.rearranged[number] = true;
         let ring = Arc::new(ring);
         if service.rings.current.entries().is_empty() {
-            // No flow uses the current ring.
+            // No flow of this balancer uses the current ring.
             service.rings.current = ring;
+            service.note_drained(self.limits.ring_entries as usize);
             return;
         }
         service.rings.next = Some(ring);
@@ -69,7 +70,9 @@ impl Control {
     fn cut(&mut self, number: usize, now: Instant) {
         let Some(service) = self.services[number].as_mut() else { return };
         let next = service.rings.next.take().unwrap_or_default();
-        service.rings.before = Some(std::mem::replace(&mut service.rings.current, next));
+        let before = std::mem::replace(&mut service.rings.current, next);
+        service.note_replaced(&before);
+        service.rings.before = Some(before);
         service.change = Change::Absorbing(now);
         self.rearranged[number] = true;
         self.is_dirty = true;
@@ -85,9 +88,11 @@ impl Control {
         self.is_dirty = true;
     }
 
-    /// Frees the slots of backends that have left and have no flows.
+    /// Frees the slots of backends that have left and have no flows. Other balancers may know flows
+    /// that have a second chance there, so those of such VIPs are kept for the time in which a flow
+    /// sends a packet.
     pub(super) fn free_drained(&mut self, now: Instant, tick: &mut Tick) {
-        let quarantine = self.quarantine();
+        let (quarantine, timeouts) = (self.quarantine(), self.settings.timeouts);
         for (number, service) in (0..).zip(&mut self.services) {
             let Some(service) = service else { continue };
             let leaving: Vec<u16> = service
@@ -96,21 +101,24 @@ impl Control {
                 .filter(|(_, it)| !it.listed && it.standing == Standing::Draining)
                 .map(|(slot, _)| slot)
                 .collect();
+            let open = timeouts.with(&service.timeouts).open;
+            let rest = if service.second_chance { quarantine.max(open) } else { quarantine };
             for slot in leaving {
-                let is_idle = self.flows.tally(number, slot) == [0; 2] && !service.rings.have(slot);
+                let is_idle = self.flows.tally(number, slot) == [0; 2] && !service.rings.pick(slot);
                 let Some(holder) = service.slots.holder_mut(slot) else { continue };
                 if !is_idle {
                     holder.idle_since = None;
                     continue;
                 }
                 let since = *holder.idle_since.get_or_insert(now);
-                if now < since + quarantine {
+                if now < since + rest {
                     continue;
                 }
                 tick.drained.push((service.id, holder.backend));
                 service.slots.vacate(slot, now);
                 self.is_dirty = true;
             }
+            service.forget_gone();
             let slots_before = service.slots.len();
             let rings = &service.rings;
             service.slots.trim(quarantine, now, |slot| rings.have(slot));

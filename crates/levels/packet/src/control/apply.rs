@@ -1,6 +1,7 @@
 //! Applies a snapshot to the control side's desired state.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Control;
@@ -182,6 +183,10 @@ impl Control {
         }
         (service.forward, service.pick) = (spec.forward, pick);
         (service.access, service.timeouts) = (spec.access.clone(), spec.timeouts);
+        service.second_chance = spec.has_second_chance();
+        if !service.second_chance {
+            service.rings.replaced = Arc::default();
+        }
         service.scheduler = Some(spec.scheduler);
         service.set_quic(spec.quic.as_ref());
         let (numbers, memories) = (&mut self.numbers, &self.memories);
@@ -198,6 +203,7 @@ impl Control {
         self.slots_grew |= service.slots.len() > slots_before;
         if was_live.into_iter().any(|slot| !service.slots.live(slot)) {
             self.rearranged[usize::from(number)] = true;
+            service.forget_gone();
         }
     }
 
@@ -217,6 +223,7 @@ impl Control {
                 access: service.access.clone(),
                 timeouts: service.timeouts,
                 quic: service.quic.clone(),
+                second_chance: service.second_chance,
                 backends: service.listed.clone(),
             };
             let held_before = service.slots.held().count();

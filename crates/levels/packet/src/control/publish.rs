@@ -9,7 +9,8 @@ use super::service::{Change, Service};
 use super::{Control, Tick, Timeouts};
 use crate::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REPLIES_ALL, Directory,
-    Pick, SERVICE_PENDING, SERVICE_QUIC, SERVICE_TRANSITION, TRANSLATED_TICK_SHIFT,
+    Pick, SERVICE_PENDING, SERVICE_QUIC, SERVICE_SECOND_CHANCE, SERVICE_TRANSITION,
+    TRANSLATED_TICK_SHIFT,
 };
 use crate::digest::Digest;
 use crate::directory::{ServiceRecord, address_bytes};
@@ -179,7 +180,10 @@ impl Control {
         let (ring, ring_len) = place(&service.rings.current);
         let next = service.rings.next.as_ref().unwrap_or(&service.rings.current);
         let (ring_next, ring_next_len) = place(next);
-        let (sequence, sequence_len) = place(&service.rings.turns);
+        let rings = &service.rings;
+        let sequence = if service.second_chance { &rings.replaced } else { &rings.turns };
+        let (sequence, sequence_len) = place(sequence);
+        let second_chance = if service.second_chance { SERVICE_SECOND_CHANCE } else { 0 };
         let flags = match service.change {
             Change::Transition(_) => SERVICE_TRANSITION | SERVICE_PENDING,
             Change::Absorbing(_) => SERVICE_PENDING,
@@ -202,7 +206,7 @@ impl Control {
             key: service.key.number(),
             key_bits: service.key.bits(),
             pick: service.pick as u8,
-            flags,
+            flags: flags | second_chance,
             translated_tcp: ticks(timeouts.open),
             translated_closing: ticks(timeouts.closing),
             translated_udp: ticks(timeouts.udp),

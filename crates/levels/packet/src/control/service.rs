@@ -8,7 +8,7 @@ use equipoise_core::scheduler::cycle_of_turns;
 use equipoise_core::{Candidate, hash};
 
 use super::status::Phase;
-use crate::abi::{FlowKey, Forward, Pick};
+use crate::abi::{FlowKey, Forward, NO_SLOT, Pick};
 use crate::access::Access;
 use crate::digest::Digest;
 use crate::quic::Quic;
@@ -27,6 +27,8 @@ pub(super) struct Service {
     pub(super) timeouts: OwnTimeouts,
     /// Server ids of listed backends, and of others while they drain.
     pub(super) quic: Option<Arc<Quic>>,
+    /// Whether packets carry the backend of the replaced ring.
+    pub(super) second_chance: bool,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
     pub(super) scheduler: Option<FlowScheduler>,
@@ -53,12 +55,19 @@ pub(super) struct Rings {
     pub(super) before: Option<Arc<Ring>>,
     /// The order of turns.
     pub(super) turns: Arc<Ring>,
+    /// With a second chance: answers of rings that were replaced. A VIP without turns.
+    pub(super) replaced: Arc<Ring>,
 }
 
 impl Rings {
     /// Whether a ring contains this slot, so that it must not be given to another backend.
     pub(super) fn have(&self, slot: u16) -> bool {
-        let Rings { current, next, before, turns } = self;
+        self.pick(slot) || self.replaced.entries().contains(&slot)
+    }
+
+    /// Whether a ring may pick this slot.
+    pub(super) fn pick(&self, slot: u16) -> bool {
+        let Rings { current, next, before, turns, .. } = self;
         [Some(current), next.as_ref(), before.as_ref(), Some(turns)]
             .into_iter()
             .flatten()
@@ -67,7 +76,7 @@ impl Rings {
 
     /// Returns the rings to publish. Empty ones need no space.
     pub(super) fn published(&self) -> impl Iterator<Item = &Arc<Ring>> {
-        [Some(&self.current), self.next.as_ref(), Some(&self.turns)]
+        [Some(&self.current), self.next.as_ref(), Some(&self.turns), Some(&self.replaced)]
             .into_iter()
             .flatten()
             .filter(|ring| !ring.entries().is_empty())
@@ -88,6 +97,10 @@ pub(super) enum Change {
 
 /// Weight in rings of schedulers that ignore weights.
 const EQUAL: u32 = 1;
+
+fn seat((slot, holder): (u16, &Holder)) -> Seat {
+    Seat { slot, identity: identity(&holder.backend), weight: holder.weight }
+}
 
 /// Identifies a backend, identically on every balancer of a fleet.
 fn identity(backend: &BackendId) -> u64 {
@@ -118,6 +131,7 @@ impl Service {
             access: Access::default(),
             timeouts: OwnTimeouts::default(),
             quic: None,
+            second_chance: false,
             pick,
             scheduler: None,
             salt,
@@ -222,13 +236,8 @@ impl Service {
     /// Returns the backends that take new flows.
     fn seats(&self, weighted: bool) -> Vec<Seat> {
         let eligible = self.slots.held().filter(|(_, it)| it.standing == Standing::Eligible);
-        eligible
-            .map(|(slot, holder)| Seat {
-                slot,
-                identity: identity(&holder.backend),
-                weight: if weighted { holder.weight } else { EQUAL },
-            })
-            .collect()
+        let equal = |it: Seat| Seat { weight: EQUAL, ..it };
+        eligible.map(seat).map(|it| if weighted { it } else { equal(it) }).collect()
     }
 
     /// Returns the backends that take new flows, in the order of the snapshot.
@@ -260,6 +269,34 @@ impl Service {
             _ => Ring::default(),
         };
         (ring, turns)
+    }
+
+    /// Notes the answers of the ring that the current one has replaced.
+    pub(super) fn note_replaced(&mut self, old: &Ring) {
+        if self.second_chance {
+            let live = |slot| self.slots.live(slot);
+            let rings = &self.rings;
+            let replaced = Ring::replaced(old, &rings.current, &rings.replaced, live);
+            self.rings.replaced = Arc::new(replaced);
+        }
+    }
+
+    /// Without knowledge of earlier rings: notes the answers of a ring with the backends that
+    /// drain. It is the one before they drained, if nothing else has changed.
+    pub(super) fn note_drained(&mut self, entries_max: usize) {
+        let has_flows = |it: &Holder| it.listed && it.weight > 0;
+        let seats: Vec<Seat> =
+            self.slots.held().filter(|(_, it)| has_flows(it)).map(seat).collect();
+        self.note_replaced(&Ring::maglev(&seats, entries_max, self.ring_seed));
+    }
+
+    /// Forgets replaced answers whose backends receive no more packets.
+    pub(super) fn forget_gone(&mut self) {
+        let is_gone = |slot: &u16| *slot != NO_SLOT && !self.slots.live(*slot);
+        if self.rings.replaced.entries().iter().any(is_gone) {
+            let current = Arc::clone(&self.rings.current);
+            self.note_replaced(&current);
+        }
     }
 
     /// Whether the backend of a slot gets new flows.

@@ -234,6 +234,13 @@ impl<N: Network> NextHops<N> {
         Ok(changed)
     }
 
+    /// Reads everything again, and asks the kernel to resolve what is due.
+    pub(super) fn refresh(&mut self, now: Instant) -> io::Result<()> {
+        self.reload()?;
+        self.follow_neighbours(now);
+        self.tick(now).map(drop)
+    }
+
     /// Returns the time of the next call of [`Self::tick`].
     pub(super) fn next_tick(&self) -> Option<Instant> {
         self.kick_at.values().copied().chain(self.reload_at).min()

@@ -26,6 +26,14 @@ pub struct Decapsulated {
     pub invalid: Counter,
     /// In frames to another station: left to the kernel.
     pub foreign_mac: Counter,
+    /// Passed on to another backend, because this host does not know the flow.
+    pub passed_on: Counter,
+    /// Of `taken`, those that another backend passed on.
+    pub second: Counter,
+    /// Not passed on, because the other backend is not configured.
+    pub refused: Counter,
+    /// Dropped: the other backend could not be reached (yet).
+    pub unreachable: Counter,
 }
 
 /// Takes the outer headers of tunnel and GUE off, and leaves the packet within to the kernel.
@@ -97,6 +105,10 @@ impl Decapsulator {
             foreign: sum(1)?,
             invalid: sum(2)?,
             foreign_mac: sum(3)?,
+            passed_on: sum(4)?,
+            second: sum(5)?,
+            refused: sum(6)?,
+            unreachable: sum(7)?,
         })
     }
 

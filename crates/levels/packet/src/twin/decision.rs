@@ -78,11 +78,14 @@ pub struct Decision {
     pub backend: Option<(u32, Backend)>,
     /// Why that one.
     pub how: Option<How>,
+    /// The backend that gets the packet if that one does not know its flow.
+    pub second: Option<Backend>,
 }
 
 impl Decision {
     pub(super) fn of(verdict: Verdict) -> Decision {
-        Decision { verdict, service: None, digest: None, slot: None, backend: None, how: None }
+        let (service, digest, slot, backend) = (None, None, None, None);
+        Decision { verdict, service, digest, slot, backend, how: None, second: None }
     }
 
     pub(super) fn drop(reason: Reason, service: Option<ServiceAt>) -> Decision {

@@ -1,6 +1,7 @@
 //! Whether a packet can take its forwarding method to its backend: the checks of `direct.h`,
 //! `tunnel.h` and `nat.h`.
 
+use super::second_chance::spare_bytes;
 use super::state::{Limited, State};
 use super::{Surroundings, Verdict};
 use crate::abi::{BACKEND_REACHABLE, Backend, Directory, Forward, Service};
@@ -41,7 +42,8 @@ pub(super) fn forward(
     if overhead_bytes == 0 && backend.family != parsed.tuple.family {
         return Verdict::Drop(Reason::Family);
     }
-    if parsed.ip_bytes + overhead_bytes > usize::from(backend.mtu) {
+    let spare_bytes = spare_bytes(service, backend.family);
+    if parsed.ip_bytes + overhead_bytes + spare_bytes > usize::from(backend.mtu) {
         return too_big(parsed, service, directory, around, state);
     }
     if service.forward == Forward::Nat as u8 && parsed.ttl <= 1 {

@@ -8,6 +8,7 @@ mod decision;
 mod forward;
 mod pick;
 mod quic;
+mod second_chance;
 mod state;
 mod tables;
 mod translated;
@@ -364,7 +365,17 @@ impl Packet<'_> {
             self.around,
             self.state,
         );
+        let is_sent = matches!(verdict, Verdict::Transmit | Verdict::Redirect(_));
+        let find = || {
+            let chosen = (slot, &backend);
+            second_chance::find(self.tables, &at.service, digest, chosen, self.parsed)
+        };
+        let second = is_sent.then(find).flatten();
+        if second.is_some() {
+            self.state.count(Some(at.service.number), Reason::SecondChance);
+        }
         Decision {
+            second,
             verdict,
             service: Some(at),
             digest: Some(digest),

@@ -4,7 +4,7 @@ use super::state::{Put, State};
 use super::tables::Tables;
 use crate::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, Backend, How, Pick, SERVICE_PENDING, SERVICE_PENDING_FULL,
-    SERVICE_TRANSITION, Service,
+    SERVICE_SECOND_CHANCE, SERVICE_TRANSITION, Service,
 };
 use crate::digest::Digest;
 use crate::packet::AddressBytes;
@@ -59,6 +59,9 @@ impl Choice<'_> {
             self.has(SERVICE_PENDING).then(|| self.state.pending_find(self.digest)).flatten();
         if let Some(slot) = pending.filter(|slot| self.is_live(*slot)) {
             return Some((slot, How::Pending));
+        }
+        if self.has(SERVICE_SECOND_CHANCE) && self.occasion.opening {
+            return None;
         }
         let pinned = self.tables.pinned(self.service, self.digest);
         pinned.filter(|slot| self.is_live(*slot)).map(|slot| (slot, How::Pin))

@@ -97,6 +97,7 @@ pub(crate) fn vip(vip: u8, scheduler: FlowScheduler, backends: &[Backend]) -> Vi
         access: Access::default(),
         timeouts: OwnTimeouts::default(),
         quic: None,
+        second_chance: false,
         backends: backends.iter().map(|&number| backend(number)).collect(),
     }
 }
@@ -245,7 +246,8 @@ impl World {
 
     /// One packet at one balancer: the backend that gets it.
     pub(crate) fn send_to(&mut self, balancer: usize, packet: Packet) -> Option<Backend> {
-        self.run_frame(balancer, packet, &packet.frame())
+        let frame = self.run_frame(balancer, packet, &packet.frame())?;
+        Some(u16::from_be_bytes([frame[4], frame[5]]))
     }
 
     #[allow(dead_code, reason = "of the tests of the control side alone")]
@@ -254,17 +256,37 @@ impl World {
         let mut frame = [&packet.frame()[..42], data].concat();
         frame[17] = 28 + data.len() as u8;
         frame[39] = 8 + data.len() as u8;
-        self.run_frame(0, packet, &frame)
+        let frame = self.run_frame(0, packet, &frame)?;
+        Some(u16::from_be_bytes([frame[4], frame[5]]))
     }
 
-    fn run_frame(&mut self, balancer: usize, packet: Packet, frame: &[u8]) -> Option<Backend> {
+    /// One packet at one balancer: the frame that leaves it.
+    pub(crate) fn frame(&mut self, balancer: usize, packet: Packet) -> Option<Vec<u8>> {
+        self.run_frame(balancer, packet, &packet.frame())
+    }
+
+    fn run_frame(&mut self, balancer: usize, packet: Packet, frame: &[u8]) -> Option<Vec<u8>> {
         let cpu = packet.client % self.limits.cpus_max;
         let (verdict, frame) = self.programs[balancer].run(cpu, INGRESS, frame);
         match verdict {
             XDP_DROP => None,
             XDP_PASS => panic!("{packet:?} is not for a VIP"),
-            _ => Some(u16::from_be_bytes([frame[4], frame[5]])),
+            _ => Some(frame),
         }
+    }
+
+    #[allow(dead_code, reason = "of the tests of a second chance alone")]
+    /// The same with GUE: the backend, and the second one if the packet has it.
+    pub(crate) fn gue(
+        &mut self,
+        balancer: usize,
+        packet: Packet,
+    ) -> Option<(Backend, Option<Backend>)> {
+        const GUE: usize = 14 + 20 + 8;
+        let frame = self.frame(balancer, packet)?;
+        let number = |at: usize| u16::from_be_bytes([frame[at + 2], frame[at + 3]]);
+        let is_variant_0 = frame[GUE] >> 6 == 0;
+        Some((number(30), is_variant_0.then(|| number(GUE + 8))))
     }
 
     pub(crate) fn send(&mut self, packet: Packet) -> Option<Backend> {
