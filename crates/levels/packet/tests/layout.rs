@@ -3,9 +3,9 @@
 
 use equipoise_packet::abi::{
     AccessChange, Backend, Capture, Captured, Counter, Cpu, DecapsulationBackend,
-    DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward, Heavy, How, Mac, Opening,
-    PendingShare, Pick, QuicConfig, QuicServer, Range, Reverse, SKETCH_LAYOUT, Sender, Service,
-    StateHeader, Vip, quic_form, vip_kind,
+    DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward, Heavy, How, Mac,
+    Opening, PendingShare, Pick, QuicConfig, QuicServer, Range, Reverse, SKETCH_LAYOUT, Sender,
+    Service, StateHeader, Vip, quic_form, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;

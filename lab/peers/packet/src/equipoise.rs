@@ -100,7 +100,12 @@ impl Contender for Equipoise {
 
     fn grows_by(&self) -> usize {
         let family = if self.traffic.family == Family::V4 { 4 } else { 6 };
-        overhead_bytes(self.plan.forward as u8, family)
+        let second = match (self.plan.replaced, family) {
+            (None, _) => 0,
+            (Some(_), 4) => 12,
+            (Some(_), _) => 24,
+        };
+        overhead_bytes(self.plan.forward as u8, family) + second
     }
 
     fn keeps_packet(&self) -> bool {

@@ -11,6 +11,7 @@ mod kernel_memory;
 mod memory;
 mod network;
 mod ring;
+mod second_chance;
 mod tables;
 mod time;
 mod traffic;
@@ -38,6 +39,9 @@ fn main() -> Result<()> {
     run.add(include_str!("../experiments/memory.toml"), memory::measure)?;
     run.add(include_str!("../experiments/change.toml"), move |case, row| {
         change::measure(case, row, repetitions)
+    })?;
+    run.add(include_str!("../experiments/second_chance.toml"), move |case, row| {
+        second_chance::measure(case, row, seed, repetitions)
     })?;
     run.add(include_str!("../experiments/wire.toml"), move |case, row| {
         wire_rate::measure(case, row, seed, repetitions)

@@ -16,8 +16,14 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
     let flows = case.count("flows")? as u32;
     let traffic = Traffic { family: Family::V4, flows, vips: 1 };
     let pinned = case.word("pinned")? == "all";
-    let plan =
-        Plan { forward: Forward::Tunnel, backends: BACKENDS, pinned, ifindex: 1, sample_every: 64 };
+    let plan = Plan {
+        forward: Forward::Tunnel,
+        backends: BACKENDS,
+        pinned,
+        ifindex: 1,
+        sample_every: 64,
+        replaced: None,
+    };
     let size = Size { lru: case.count("lru")? as u32, vips: VIPS_ROOM, backends: BACKENDS };
     let katran = taken(|| {
         KatranStyle::load(&traffic, size, 0, Method::Tunnel)

@@ -138,7 +138,7 @@ fn napi_threads() -> Result<Vec<i32>> {
     Ok(threads)
 }
 
-fn ip(arguments: &[&str]) -> Result<String> {
+pub(crate) fn ip(arguments: &[&str]) -> Result<String> {
     run("ip", arguments)
 }
 

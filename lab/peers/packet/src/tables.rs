@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REVERSE, Directory,
-    FlowKey, Forward, MACS, Mac, Pick, Plain, Service, Vip, vip_kind,
+    FlowKey, Forward, MACS, Mac, NO_SLOT, Pick, Plain, SERVICE_SECOND_CHANCE, Service, Vip,
+    vip_kind,
 };
 use equipoise_packet::{
     Capacity, Digest, DigestHash, Limits, Memory, PinController, PogCell, TablesPublisher,
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) ifindex: u32,
     /// Packets for each sample of flows' bytes; 0: none.
     pub(crate) sample_every: u32,
+    /// With a second chance: one entry of the ring in so many has another backend than before.
+    pub(crate) replaced: Option<usize>,
 }
 
 /// Sets `memory` up and publishes the tables.
@@ -102,16 +105,30 @@ impl Words<'_> {
         let ring = ring(plan.backends, limits.ring_entries as usize);
         for vip in 0..traffic.vips {
             self.put_vip(traffic, vip);
-            self.put(limits.services_offset, vip as usize, service(vip, ring.len(), plan));
+            let service = service(traffic, vip, ring.len(), plan);
+            self.put(limits.services_offset, vip as usize, service);
             let start = self.index(limits.rings_offset) * 8 + vip as usize * ring.len() * 2;
-            for (position, slot) in ring.iter().enumerate() {
-                let at = start + position * 2;
-                self.words[at / 8] |= u64::from(*slot) << (at % 8 * 8);
+            self.put_ring(start, ring.iter().copied());
+            if let Some(each) = plan.replaced {
+                let replaced = |(position, slot): (usize, &u16)| match position % each {
+                    0 => (slot + 1) % plan.backends,
+                    _ => NO_SLOT,
+                };
+                let after = start + traffic.vips as usize * ring.len() * 2;
+                self.put_ring(after, ring.iter().enumerate().map(replaced));
             }
         }
         for number in 0..plan.backends {
             let backend = backend(traffic, number, plan);
             self.put(limits.backends_offset, usize::from(number), backend);
+        }
+    }
+
+    /// Writes the slots of a ring at an offset in bytes.
+    fn put_ring(&mut self, start: usize, slots: impl Iterator<Item = u16>) {
+        for (position, slot) in slots.enumerate() {
+            let at = start + position * 2;
+            self.words[at / 8] |= u64::from(slot) << (at % 8 * 8);
         }
     }
 
@@ -191,7 +208,13 @@ fn directory(limits: &Limits, plan: &Plan) -> Directory {
     }
 }
 
-fn service(vip: u32, ring_len: usize, plan: &Plan) -> Service {
+fn service(traffic: &Traffic, vip: u32, ring_len: usize, plan: &Plan) -> Service {
+    let second_chance = Service {
+        sequence: traffic.vips + vip,
+        sequence_len: ring_len as u32,
+        flags: SERVICE_SECOND_CHANCE,
+        ..Service::default()
+    };
     Service {
         salt: salt(vip),
         slots: u32::from(plan.backends),
@@ -203,7 +226,7 @@ fn service(vip: u32, ring_len: usize, plan: &Plan) -> Service {
         forward: plan.forward as u8,
         key: FlowKey::FiveTuple.number(),
         pick: Pick::Ring as u8,
-        ..Service::default()
+        ..if plan.replaced.is_some() { second_chance } else { Service::default() }
     }
 }
 

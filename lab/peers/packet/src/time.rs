@@ -15,12 +15,12 @@ use crate::tables::Plan;
 use crate::traffic::{Family, Traffic};
 
 /// The CPU that everything runs on.
-const CPU: usize = 0;
+pub(crate) const CPU: usize = 0;
 pub(crate) const BACKENDS: u16 = 64;
 /// VIPs that there is room for in either program.
 pub(crate) const VIPS_ROOM: u32 = 8;
 /// The loopback interface: what a test run's packets come by.
-const LOOPBACK: u32 = 1;
+pub(crate) const LOOPBACK: u32 = 1;
 /// Packets for each sample of `elephants`, as by default.
 const SAMPLE_EVERY: u32 = 64;
 /// Packets of a timed batch.
@@ -79,8 +79,8 @@ impl Time {
             ("pinned_tunnel", Forward::Tunnel, true, 0),
             ("elephants", Forward::DirectRouting, false, SAMPLE_EVERY),
         ] {
-            let plan =
-                Plan { forward, backends: BACKENDS, pinned, ifindex: LOOPBACK, sample_every };
+            let (backends, ifindex) = (BACKENDS, LOOPBACK);
+            let plan = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
             let mut balancer = Equipoise::load(name, &traffic, plan, 1)?;
             driver.introduce(&mut balancer)?;
             bench::check(&mut driver, &balancer, &traffic)?;

@@ -43,7 +43,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
     for (name, forward) in methods {
         // Back by the interface that they came by: XDP_TX, as the Katran-style program does.
         let ifindex = wire.network.balancer.ifindex;
-        let plan = Plan { forward, backends: BACKENDS, pinned: false, ifindex, sample_every: 64 };
+        let (backends, pinned, sample_every) = (BACKENDS, false, 64);
+        let plan = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
         let mut balancer = Equipoise::load(name, &traffic, plan, cpus)?;
         driver.introduce(&mut balancer)?;
         contenders.push(Box::new(balancer));

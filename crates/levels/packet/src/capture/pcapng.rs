@@ -80,6 +80,7 @@ fn comment(packet: &CapturedPacket) -> String {
         Some(How::Turn) => " by turn",
         Some(How::Fallback) => " by fallback",
         Some(How::Fragment) => " by fragment",
+        Some(How::ConnectionId) => " by connection id",
         None => "",
     };
     let to = packet.backend.map(|backend| format!("to {backend}{how}"));
