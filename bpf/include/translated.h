@@ -209,25 +209,33 @@ eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *
 	return search;
 }
 
-/* Stores the word unless another CPU has changed it; then the flow's next packet tries again. */
-eqp_inline void translated_store(const struct eqp_translated_search *found, __u64 slot, __u64 stage)
+/*
+ * Stores the word unless another CPU has changed it; then the flow's next packet tries again.
+ * Returns whether the word differs: for each flow's first packet, and at most twice in a tick.
+ */
+eqp_inline bool translated_store(const struct eqp_translated_search *found, __u64 slot, __u64 stage)
 {
 	__u64 *line = translated_line(found->job, found->digest);
 	__u64 word = translated_word(found->digest, slot, found->tick, stage);
 
-	if (word != found->word)
-		__sync_val_compare_and_swap(&line[found->place & (EQP_TRANSLATED_WAYS - 1)], found->word, word);
+	if (word == found->word)
+		return false;
+	__sync_val_compare_and_swap(&line[found->place & (EQP_TRANSLATED_WAYS - 1)], found->word, word);
+	return true;
 }
 
-/* Records a client's packet of the flow to the backend in the job's slot. */
-eqp_cold void translated_put(const struct eqp_job *job, __u64 digest)
+/*
+ * Records a client's packet of the flow to the backend in the job's slot. Returns whether the
+ * record changed.
+ */
+eqp_cold bool translated_put(const struct eqp_job *job, __u64 digest)
 {
 	struct eqp_translated_search found = translated_search(job, digest, true);
 	__u64 stage = EQP_TRANSLATED_ASKED;
 
 	if (found.least == EQP_TRANSLATED_STAYS) {
 		count_reason(job, EQP_NOTE_REPLIES_FULL);
-		return;
+		return true;
 	}
 	if (is_translated(found.word, digest) && translated_slot(found.word) == job->slot &&
 	    !packet_ends(&job->packet)) {
@@ -235,7 +243,7 @@ eqp_cold void translated_put(const struct eqp_job *job, __u64 digest)
 		if (stage == EQP_TRANSLATED_ANSWERED)
 			stage = EQP_TRANSLATED_ESTABLISHED;
 	}
-	translated_store(&found, job->slot, stage);
+	return translated_store(&found, job->slot, stage);
 }
 
 /* Whether the reply of the backend in a slot belongs to a flow that a client opened by the VIP. */

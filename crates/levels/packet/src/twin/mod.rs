@@ -289,10 +289,13 @@ impl Packet<'_> {
         let decision = self.forward(at, digest, slot, how);
         if at.service.forward == Forward::Nat as u8 && !error && is_forwarded(&decision) {
             let known = self.tables.tuple_digest(&at.service, tuple);
-            if !self.translated(&at.service, tuple.protocol).put(known, slot) {
+            let recorded = self.translated(&at.service, tuple.protocol).put(known, slot);
+            if recorded.is_none() {
                 state.count(Some(number), Reason::RepliesFull);
             }
-            self.note_sender(tuple);
+            if recorded.unwrap_or(true) {
+                self.note_sender(tuple);
+            }
         }
         (decision, first)
     }

@@ -110,15 +110,18 @@ impl<'a> Translated<'a> {
         (!stays).then_some(2 + (stage << 16) + TIME_MASK - age)
     }
 
-    fn change(&self, at: &AtomicU64, before: u64, after: u64) {
+    /// Returns whether the word differs.
+    fn change(&self, at: &AtomicU64, before: u64, after: u64) -> bool {
         if self.writes && before != after {
             // If another CPU was faster, the flow's next packet comes again.
             let _ = at.compare_exchange(before, after, AcqRel, Acquire);
         }
+        before != after
     }
 
-    /// Records a client's packet to the backend in a slot; false: there is no room.
-    pub(super) fn put(&self, digest: Digest, slot: u16) -> bool {
+    /// Records a client's packet to the backend in a slot. Returns whether the record changed;
+    /// `None`: there is no room.
+    pub(super) fn put(&self, digest: Digest, slot: u16) -> Option<bool> {
         let line = self.line(digest);
         let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
         if let Some((at, before)) = known {
@@ -128,17 +131,15 @@ impl<'a> Translated<'a> {
                 ANSWERED => ESTABLISHED,
                 stage => stage,
             };
-            self.change(at, before, self.word(digest, slot, stage));
-            return true;
+            return Some(self.change(at, before, self.word(digest, slot, stage)));
         }
         let ranked = line.iter().filter_map(|at| {
             let word = at.load(Acquire);
             Some((self.rank(word)?, at, word))
         });
         // Of equals the first, as in the program.
-        let Some((_, at, before)) = ranked.min_by_key(|(rank, ..)| *rank) else { return false };
-        self.change(at, before, self.word(digest, slot, ASKED));
-        true
+        let (_, at, before) = ranked.min_by_key(|(rank, ..)| *rank)?;
+        Some(self.change(at, before, self.word(digest, slot, ASKED)))
     }
 
     /// Whether the reply of the backend in a slot is of a flow that a client opened by the VIP.
