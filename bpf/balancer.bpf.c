@@ -6,6 +6,7 @@
 #include "count.h"
 #include "direct.h"
 #include "fragment.h"
+#include "full_nat.h"
 #include "icmp.h"
 #include "learn.h"
 #include "lookup.h"
@@ -39,9 +40,11 @@ eqp_inline int handle_rare_of_vip(struct eqp_context *ctx, struct eqp_job *job, 
  */
 eqp_cold int handle_rare(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
-	int action;
+	int action, address = address_find(job);
 
-	if (!address_find(job))
+	if (address == EQP_VIP_SOURCE)
+		return handle_full_nat_reply(ctx, job, parsed);
+	if (address == EQP_VIP_FREE)
 		return handle_reply(ctx, job, parsed);
 	action = handle_rare_of_vip(ctx, job, parsed);
 	return action == XDP_PASS ? leave_unserved(ctx, job) : action;
@@ -59,6 +62,8 @@ eqp_inline int forward(struct eqp_context *ctx, struct eqp_job *job)
 		return forward_tunnel(ctx, job);
 	case EQP_NAT:
 		return forward_nat(ctx, job);
+	case EQP_FULL_NAT:
+		return forward_full_nat(ctx, job);
 	}
 	return EQP_DROP(EQP_DROP_TABLES);
 }
@@ -149,6 +154,8 @@ int reverse(struct eqp_context *ctx)
 	parsed = parse(ctx, &job.packet);
 	if (parsed == XDP_PASS)
 		return XDP_PASS;
+	if (is_for_source(&job))
+		return finish(ctx, &job, handle_full_nat_reply(ctx, &job, parsed));
 	return finish(ctx, &job, handle_reply(ctx, &job, parsed));
 }
 

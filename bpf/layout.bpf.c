@@ -19,6 +19,9 @@ struct {
 	struct eqp_quic_config quic_config;
 	struct eqp_quic_server quic_server;
 	struct eqp_backend backend;
+	struct eqp_source source;
+	struct eqp_source_set source_set;
+	struct eqp_port port;
 	struct eqp_state_header state_header;
 	struct eqp_load load;
 	struct eqp_sender sender;

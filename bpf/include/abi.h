@@ -13,8 +13,10 @@
  *            writes it.
  *   fragments  LRU hash: the backend of a datagram's first fragment, for the later ones.
  *   capture, captured  a capture of packets, which ends with the process. See capture.h.
+ *   ports    one value, written by the program: the source address and port of each flow of
+ *            full-nat. See ports.h.
  *
- * Userspace maps all three arrays. Sizes that depend on the configuration are in
+ * Userspace maps all four arrays. Sizes that depend on the configuration are in
  * `struct eqp_limits`, which userspace writes before loading; the verifier sees them as constants.
  */
 #ifndef EQP_ABI_H
@@ -102,6 +104,7 @@ struct eqp_directory {
  * backend's port.
  */
 #define EQP_DIRECTORY_REPLIES_ALL 2u
+#define EQP_DIRECTORY_PORTS 4u /* some VIP is full-nat: look the replies of its sources up */
 
 /*
  * Target of an address, port and protocol. Open addressing with linear probing, at most
@@ -130,6 +133,7 @@ enum eqp_vip_kind {
 	 * count in the row of the address's first service.
 	 */
 	EQP_VIP_ADDRESS = 3,
+	EQP_VIP_SOURCE = 4, /* a source address of full-nat, protocol 0 */
 };
 
 #define EQP_PROBES_MAX 8
@@ -240,7 +244,7 @@ struct eqp_quic_server {
 	__u32 padding;
 };
 
-enum eqp_forward { EQP_NAT = 1, EQP_TUNNEL = 2, EQP_GUE = 3, EQP_DIRECT = 4 };
+enum eqp_forward { EQP_NAT = 1, EQP_TUNNEL = 2, EQP_GUE = 3, EQP_DIRECT = 4, EQP_FULL_NAT = 5 };
 enum eqp_key { EQP_FIVE_TUPLE = 0, EQP_SOURCE_ADDRESS = 1, EQP_SOURCE_MAC = 2, EQP_SOURCE_PREFIX = 3 };
 enum eqp_pick {
 	EQP_PICK_RING = 0,      /* by the ring: maglev, weighted-random */
@@ -277,6 +281,25 @@ struct eqp_backend {
 #define EQP_BACKEND_LIVE 1u      /* may receive packets */
 #define EQP_BACKEND_REACHABLE 2u /* its next hop's MAC address is known */
 #define EQP_BACKEND_ELIGIBLE 4u  /* takes new flows (least-connection schedulers) */
+
+/* A source address of full-nat. */
+struct eqp_source {
+	__be32 address[4]; /* IPv4: in [0], the rest zero */
+};
+
+/* Sources of a service of full-nat, by service number. */
+struct eqp_source_set {
+	__be32 vip[4];    /* address of its VIP */
+	__u16 first;      /* index of its first source */
+	__u16 sources;    /* number of them; 0: the service is not full-nat */
+	__u16 port_first; /* of each source, host order */
+	__u16 ports;
+	/* Idle timeouts as in eqp_service. */
+	__u16 tcp;
+	__u16 closing;
+	__u16 udp;
+	__u16 service;    /* index in the directory */
+};
 
 /* A ring: limits.ring_entries slots of 16 bits. */
 
@@ -339,6 +362,27 @@ struct eqp_sender {
 struct eqp_load {
 	__u32 active;   /* as LVS counts: opening and established */
 	__u32 inactive; /* closing */
+};
+
+/* --- ports --- */
+
+/*
+ * The map has limits.port_lines lines of EQP_PORT_WAYS words, which lead from a flow to its port,
+ * and from limits.ports_offset on limits.ports_max eqp_port. See ports.h.
+ */
+#define EQP_PORT_WAYS 8
+
+/* The source address and port of a flow of full-nat. */
+struct eqp_port {
+	__u64 word;   /* state; 0: free */
+	__u64 key;    /* hash of backend and source, plus its port; the low bits are the index */
+	__u64 digest; /* of the client's five-tuple */
+	__be32 client[4];
+	__be32 source[4];
+	__be16 client_port;
+	__be16 vip_port;
+	__be16 source_port;
+	__u16 service; /* number */
 };
 
 /* --- cpus --- */
@@ -474,6 +518,7 @@ enum eqp_reason {
 	EQP_DROP_ICMP_RATE,             /* echo above the rate limit */
 	EQP_DROP_NO_SERVICE,            /* no service at a VIP's address; would loop */
 	EQP_DROP_SOURCE_DENIED,         /* the service's lists refuse the source */
+	EQP_DROP_PORTS_EXHAUSTED,       /* full-nat: no source port is free for the backend */
 	EQP_DROPS,
 	/* notes */
 	EQP_NOTE_LOG_FULL = 16,         /* userspace lags; a later packet is logged */
@@ -482,8 +527,8 @@ enum eqp_reason {
 	EQP_NOTE_TOO_BIG_SENT,
 	EQP_NOTE_ICMP_STEERED,          /* ICMP error sent to the flow's backend */
 	EQP_NOTE_FRAGMENT,              /* later fragment sent after its first */
-	EQP_NOTE_REPLY,                 /* nat: reply translated */
-	EQP_NOTE_TO_KERNEL,             /* nat: left to the kernel's routing */
+	EQP_NOTE_REPLY,                 /* nat, full-nat: reply translated */
+	EQP_NOTE_TO_KERNEL,             /* nat, full-nat: left to the kernel's routing */
 	EQP_NOTE_FOREIGN_MAC,           /* frame to another station: passed unchanged */
 	EQP_NOTE_REPLIES_FULL,          /* nat: no space to record the flow; replies fail */
 	EQP_NOTE_QUIC_CLIENT_ID,        /* QUIC: long header with an id of the client's: by five-tuple */
@@ -540,6 +585,9 @@ struct eqp_limits {
 	__u32 quic_configs_offset; /* EQP_QUIC_CONFIGS for each service */
 	__u32 quic_servers_offset;
 	__u32 quic_servers_max; /* power of two */
+	__u32 sources_offset;
+	__u32 sources_max;
+	__u32 source_sets_offset; /* an eqp_source_set for each service number */
 	__u32 rings_offset;
 	__u32 rings_max;
 	__u32 ring_entries;
@@ -571,6 +619,11 @@ struct eqp_limits {
 	__u32 log_entries; /* power of two */
 	__u32 cpu_sketches_offset;
 	__u32 sample_every; /* packets for each sample; 0: no samples */
+	/* ports */
+	__u32 ports_bytes;
+	__u32 port_lines; /* power of two */
+	__u32 ports_offset;
+	__u32 ports_max; /* power of two */
 };
 
 /* --- decapsulation: constants of a backend's program, and its counters --- */
@@ -649,7 +702,10 @@ EQP_ASSERT_SIZE(struct eqp_heavy, 48);
 EQP_ASSERT_SIZE(struct eqp_sketch, 45120);
 EQP_ASSERT_SIZE(struct eqp_capture, 72);
 EQP_ASSERT_SIZE(struct eqp_captured, 40);
-EQP_ASSERT_SIZE(struct eqp_limits, 204);
+EQP_ASSERT_SIZE(struct eqp_source, 16);
+EQP_ASSERT_SIZE(struct eqp_source_set, 32);
+EQP_ASSERT_SIZE(struct eqp_port, 64);
+EQP_ASSERT_SIZE(struct eqp_limits, 232);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

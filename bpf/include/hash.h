@@ -38,13 +38,19 @@ eqp_inline void sip_word(struct eqp_sip *sip, __u64 word)
 	sip->v0 ^= word;
 }
 
-eqp_inline struct eqp_sip sip_begin(const struct eqp_job *job)
+/* Begins a hash with the fleet's seed, and a salt that separates its uses. */
+eqp_inline struct eqp_sip sip_salted(const struct eqp_job *job, __u64 salt)
 {
-	__u64 k0 = directory(job)->digest_k0 ^ job->service->salt;
+	__u64 k0 = directory(job)->digest_k0 ^ salt;
 	__u64 k1 = directory(job)->digest_k1;
 
 	return (struct eqp_sip){ k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261,
 				 k1 ^ 0x7465646279746573 };
+}
+
+eqp_inline struct eqp_sip sip_begin(const struct eqp_job *job)
+{
+	return sip_salted(job, job->service->salt);
 }
 
 /* `word`: the remaining bytes of the message, below its length. */

@@ -131,14 +131,12 @@ eqp_cold bool rewrite_quoted(const struct eqp_context *ctx, const struct eqp_pac
 	return true;
 }
 
-/* Returns false if the packet ends before its headers. */
-eqp_cold bool rewrite_packet(const struct eqp_context *ctx, const struct eqp_packet *packet,
-			     const struct eqp_rewrite *rewrite)
+/* Rewrites one side. Returns false if the packet ends before its headers. */
+eqp_cold bool rewrite_side(const struct eqp_context *ctx, const struct eqp_packet *packet,
+			   const struct eqp_rewrite *rewrite)
 {
 	struct eqp_change change = {};
 
-	if (!change_hop_limit(ctx, packet))
-		return false;
 	if (rewrite->outside && !change_address(ctx, packet, packet->l3, rewrite->source, rewrite, &change))
 		return false;
 	if (packet->flags & EQP_PACKET_LATER_FRAGMENT)
@@ -146,6 +144,13 @@ eqp_cold bool rewrite_packet(const struct eqp_context *ctx, const struct eqp_pac
 	if (packet->flags & EQP_PACKET_ICMP_ERROR)
 		return rewrite_quoted(ctx, packet, rewrite, &change);
 	return change_transport(ctx, packet, packet->l4, rewrite->source, rewrite, &change);
+}
+
+/* Rewrites one side, and decrements the hop limit. */
+eqp_inline bool rewrite_packet(const struct eqp_context *ctx, const struct eqp_packet *packet,
+			       const struct eqp_rewrite *rewrite)
+{
+	return change_hop_limit(ctx, packet) && rewrite_side(ctx, packet, rewrite);
 }
 
 #endif

@@ -26,6 +26,7 @@ const volatile struct eqp_limits limits = {};
 EQP_SHARED_MAP(tables);
 EQP_SHARED_MAP(state);
 EQP_SHARED_MAP(cpus);
+EQP_SHARED_MAP(ports);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -46,6 +47,13 @@ eqp_inline unsigned char *state_memory(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&state, &zero);
+}
+
+eqp_inline unsigned char *ports_memory(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&ports, &zero);
 }
 
 eqp_inline unsigned char *cpu_memory(void)
@@ -131,6 +139,17 @@ EQP_TABLE(range_at, struct eqp_range, ranges)
 EQP_TABLE(service_at, struct eqp_service, services)
 EQP_TABLE(backend_at, struct eqp_backend, backends)
 EQP_TABLE(access_change_at, struct eqp_access_change, changes)
+EQP_TABLE(source_at, struct eqp_source, sources)
+
+/* Returns the sources of a service number, or NULL. */
+eqp_inline struct eqp_source_set *source_set_at(const struct eqp_job *job, __u64 number)
+{
+	eqp_opaque(number);
+	if (number >= limits.services_max)
+		return NULL;
+	return (struct eqp_source_set *)(job->copy + limits.source_sets_offset +
+					 number * sizeof(struct eqp_source_set));
+}
 
 /* The sizes of these tables are powers of two, and the index is masked. */
 eqp_inline struct eqp_vip *vip_at(const struct eqp_job *job, __u64 index)

@@ -96,17 +96,19 @@ eqp_inline bool service_find(struct eqp_job *job)
 }
 
 /*
- * Whether the packet's destination is the address of a VIP. If so, the job has the address's first
+ * Returns what the packet's destination address is: a VIP's (EQP_VIP_ADDRESS), a source of full-nat
+ * (EQP_VIP_SOURCE), or neither (EQP_VIP_FREE). For a VIP's, the job has the address's first
  * service, so that a packet without a service is counted there.
  */
-eqp_cold bool address_find(struct eqp_job *job)
+eqp_cold int address_find(struct eqp_job *job)
 {
 	const struct eqp_vip *vip = vip_find(job, 0, 0);
 
 	if (!vip)
-		return false;
-	job->service = service_at(job, job->packet.protocol == IPPROTO_UDP ? vip->udp_service : vip->service);
-	return true;
+		return EQP_VIP_FREE;
+	if (vip->kind != EQP_VIP_SOURCE)
+		job->service = service_at(job, job->packet.protocol == IPPROTO_UDP ? vip->udp_service : vip->service);
+	return vip->kind;
 }
 
 #endif

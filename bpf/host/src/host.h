@@ -45,6 +45,7 @@ struct eqp_host {
 	unsigned char *tables;
 	unsigned char *state;
 	unsigned char *cpus;
+	unsigned char *ports;
 	struct eqp_limits constants;
 	__u32 cpu;
 	__u32 redirected_to; /* 0: not redirected */
@@ -160,6 +161,11 @@ static inline unsigned char *tables_memory(void)
 static inline unsigned char *state_memory(void)
 {
 	return eqp_host->state;
+}
+
+static inline unsigned char *ports_memory(void)
+{
+	return eqp_host->ports;
 }
 
 static inline unsigned char *cpu_memory(void)

@@ -40,6 +40,7 @@ unsafe extern "C" {
         tables: *mut u8,
         state: *mut u8,
         cpus: *mut u8,
+        ports: *mut u8,
         constants: *const u8,
     ) -> *mut Host;
     fn eqp_host_free(host: *mut Host);
@@ -132,9 +133,10 @@ impl HostProgram {
         let tables = memory.tables.start().as_ptr();
         let state = memory.state.area().start().as_ptr();
         let cpus = memory.cpus_area().start().as_ptr();
+        let ports = memory.ports.area().start().as_ptr();
         // SAFETY: the areas have the sizes of the limits (`Memory::over` checks it), and `_memory`
         // keeps them. The C code reads the whole struct of limits: both sides assert its size.
-        let host = unsafe { eqp_host_new(tables, state, cpus, limits.as_bytes().as_ptr()) };
+        let host = unsafe { eqp_host_new(tables, state, cpus, ports, limits.as_bytes().as_ptr()) };
         let host = NonNull::new(host).expect("memory for the program's tables");
         HostProgram { host, redirected_to: 0, _memory: memory.clone() }
     }

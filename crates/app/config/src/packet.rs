@@ -1,18 +1,18 @@
 //! Builds the packet level's configuration, and checks VIPs against each other and against their
 //! pools: families, ports, sizes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use equipoise_core::SourcePrefix;
 use equipoise_packet::abi::{FlowKey, Forward, Pick, RANGES_MAX, SLOTS_MAX};
 use equipoise_packet::config::{
-    FleetConfig, FleetSecret, FlowsConfig, MacAddress, PacketConfig, VipConfig,
+    FleetConfig, FleetSecret, FlowsConfig, MacAddress, PacketConfig, PortRange, VipConfig,
 };
 use equipoise_packet::control::Timeouts;
 use equipoise_packet::{
-    Access, FlowScheduler, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, VipId,
+    Access, Capacity, FlowScheduler, OwnTimeouts, Ports, Protocol, SOURCE_BUCKETS, Sources, VipId,
 };
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
@@ -47,6 +47,7 @@ pub(super) fn config(
     }
     checks.loops(&read, &vips);
     checks.sizes(flows_table, &flows, &vips);
+    checks.sources_used(&read, &vips);
     PacketConfig { vips, flows, fleet }
 }
 
@@ -82,6 +83,7 @@ fn vip(
             udp: values.duration_if_any("udp-timeout"),
         },
         quic: quic::ids(values, around, findings),
+        sources: sources(values),
         when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
         check_tunnel: values.flag("check-tunnel"),
         second_chance: values.flag("second-chance"),
@@ -99,6 +101,15 @@ fn key(values: &Values, is_v4: bool) -> FlowKey {
     }
 }
 
+fn sources(values: &Values) -> Sources {
+    let addresses = values.texts("source-addresses").unwrap_or_default().iter();
+    let ports = values.parsed("source-ports");
+    let PortRange { first, last } = ports.expect("has a default: a test reads every one");
+    // The option's form admits addresses only.
+    let addresses = addresses.filter_map(|text| text.parse().ok()).collect();
+    Sources { addresses, port_first: first, port_last: last }
+}
+
 fn macs(values: &Values) -> Vec<MacAddress> {
     let texts = values.texts("accept-mac").unwrap_or_default().iter();
     // The option's form admits MAC addresses only.
@@ -114,6 +125,7 @@ fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>)
         vips_max: flows.amount("vips-max"),
         backends_max: flows.amount("backends-max"),
         prefixes_max: flows.amount("prefixes-max"),
+        full_nat_max: flows.amount("full-nat-max"),
         timeouts: Timeouts {
             open: flows.duration("tcp-timeout"),
             closing: flows.duration("closing-timeout"),
@@ -221,6 +233,7 @@ impl Checks<'_, '_> {
         self.access(values, vip);
         self.key_prefix(values, vip);
         self.second_chance(values, vip);
+        self.sources(values, vip);
         let (of_other, other) = match vip.vip.protocol {
             Protocol::Tcp => (&["udp-timeout"][..], "UDP"),
             Protocol::Udp => (&["tcp-timeout", "closing-timeout"][..], "TCP"),
@@ -309,6 +322,67 @@ impl Checks<'_, '_> {
         }
     }
 
+    fn sources(&mut self, values: &Values, vip: &VipConfig) {
+        const OPTION: &str = "source-addresses";
+        let addresses = &vip.sources.addresses;
+        if vip.forward != Forward::FullNat {
+            for option in [OPTION, "source-ports"].into_iter().filter(|it| values.given(it)) {
+                let text = "has no effect without forward = \"full-nat\"".into();
+                self.warning(values, option, text);
+            }
+            return;
+        }
+        let is_v4 = vip.vip.address.is_ipv4();
+        let wrong = addresses.iter().find(|address| address.is_ipv4() != is_v4);
+        let twice = addresses.iter().enumerate().find(|(at, it)| addresses[..*at].contains(it));
+        let most = Sources::ADDRESSES_MAX;
+        let text = match (addresses.len(), wrong, twice) {
+            (0, ..) => format!(
+                "no valid address is given, and full-nat sends from addresses of its own; accepted: 1 to {most} addresses that nothing \
+                 else uses"
+            ),
+            (len, ..) if len > most => format!("{len} addresses; accepted: at most {most}"),
+            (_, Some(address), _) => {
+                let (own, other) = if is_v4 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+                format!(
+                    "\"{address}\" is {other} and the VIP {own}; accepted: addresses of the VIP's family"
+                )
+            }
+            (_, None, Some((_, address))) => {
+                format!("\"{address}\" stands twice; accepted: each address once")
+            }
+            (_, None, None) => return,
+        };
+        self.error(values, OPTION, text);
+    }
+
+    /// Refuses a source address that is a VIP or a backend: packets to it are replies.
+    fn sources_used(&mut self, tables: &[&Values], vips: &[VipConfig]) {
+        let pools = vips.iter().filter_map(|vip| self.pools.get(&vip.pool));
+        let backends: HashSet<IpAddr> =
+            pools.flat_map(|pool| &pool.backends).map(|it| it.address.ip()).collect();
+        let full_nat = |vip: &VipConfig| vip.forward == Forward::FullNat;
+        for (values, vip) in tables.iter().zip(vips).filter(|(_, vip)| full_nat(vip)) {
+            for address in &vip.sources.addresses {
+                let what = match address {
+                    it if vips.iter().any(|other| other.vip.address == *it) => "VIP",
+                    it if backends.contains(it) => "backend",
+                    _ => continue,
+                };
+                let text = format!(
+                    "\"{address}\" is the address of a {what}; accepted: addresses that nothing else uses"
+                );
+                self.error(values, "source-addresses", text);
+            }
+        }
+        let all = vips.iter().filter(|vip| full_nat(vip)).map(|vip| vip.sources.addresses.len());
+        let (all, most) = (all.sum::<usize>(), Capacity::SOURCES_MAX as usize);
+        if let Some(values) = tables.last().filter(|_| all > most) {
+            let text = format!("all VIPs have {all} addresses; accepted: at most {most} together");
+            self.error(values, "source-addresses", text);
+        }
+    }
+
     fn access(&mut self, values: &Values, vip: &VipConfig) {
         limits::check_access(values, self.findings);
         let is_v4 = vip.vip.address.is_ipv4();
@@ -332,8 +406,8 @@ impl Checks<'_, '_> {
         if vip.reply_interfaces.is_empty() {
             return;
         }
-        if vip.forward != Forward::Nat {
-            let text = "has no effect: only nat sees replies".into();
+        if !vip.forward.translates() {
+            let text = "has no effect: only nat and full-nat see replies".into();
             self.warning(values, "reply-interface", text);
         }
         if let Some(both) = vip.reply_interfaces.iter().find(|name| vip.interfaces.contains(name)) {
@@ -468,7 +542,7 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
     let BackendConfig { name, address, .. } = backend;
     let by = vip.forward.name();
     let is_named = matches!(backend.place, Place::Host { .. });
-    let rewrites_address = matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
+    let rewrites_address = !vip.forward.is_tunnel();
     // The addresses of a host name are not known yet; one of the VIP's family is used.
     if rewrites_address && !is_named && address.is_ipv4() != vip.vip.address.is_ipv4() {
         return Some(format!(
@@ -479,7 +553,7 @@ fn unreachable(vip: &VipConfig, backend: &BackendConfig) -> Option<String> {
         ));
     }
     match vip.vip.ports {
-        Ports::One(port) if vip.forward != Forward::Nat && address.port() != port => Some(format!(
+        Ports::One(port) if !vip.forward.translates() && address.port() != port => Some(format!(
             "backend `{name}` has port {} and the VIP {port}, and {by} does not change ports; accepted: the VIP's \
              port, or forward = \"nat\"",
             address.port()

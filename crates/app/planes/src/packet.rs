@@ -10,7 +10,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use equipoise_core::{AdminState, Generation, Health, Weight};
-use equipoise_packet::abi::Forward;
 use equipoise_packet::config::{PacketConfig, VipConfig};
 use equipoise_packet::engine::{Engine, EngineOptions, Leave, Role, TunnelCheck, Wanted, sweep};
 use equipoise_packet::{
@@ -289,7 +288,7 @@ fn unix_microseconds() -> Generation {
 }
 
 fn interfaces(vips: &[VipConfig]) -> BTreeMap<Arc<str>, Role> {
-    let replies = vips.iter().filter(|vip| vip.forward == Forward::Nat);
+    let replies = vips.iter().filter(|vip| vip.forward.translates());
     let replies = replies.flat_map(|vip| &vip.reply_interfaces).map(|name| (name, Role::Replies));
     let clients = vips.iter().flat_map(|vip| &vip.interfaces).map(|name| (name, Role::Clients));
     // For an interface in both roles, the later entry counts: a client interface sees replies too.
@@ -335,6 +334,7 @@ fn spec(
         timeouts: vip.timeouts,
         quic,
         second_chance: vip.second_chance,
+        sources: vip.sources.clone(),
         backends,
     }
 }
@@ -424,7 +424,7 @@ fn failed_addresses(vip: &VipConfig, config: &PoolConfig, state: &PoolState) -> 
 /// address fits.
 fn destination(vip: &VipConfig, backend: &BackendConfig) -> Option<SocketAddr> {
     let Place::Host { resolved, .. } = &backend.place else { return Some(backend.address) };
-    let any_family = !matches!(vip.forward, Forward::Nat | Forward::DirectRouting);
+    let any_family = vip.forward.is_tunnel();
     let of_family = |it: &SocketAddr| it.is_ipv4() == vip.vip.address.is_ipv4();
     let all = resolved.addresses();
     all.iter().find(|it| of_family(it)).or_else(|| all.first().filter(|_| any_family)).copied()

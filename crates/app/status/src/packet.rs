@@ -9,7 +9,7 @@ use equipoise_config::key_word;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::control::{
-    BackendBytes, BackendStatus, Elephant, Elephants, FlowId, Phase, VipStatus,
+    BackendBytes, BackendStatus, Elephant, Elephants, FlowId, Phase, PortsInUse, VipStatus,
 };
 use equipoise_packet::engine::{
     EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, SharingStatus, TunnelReport,
@@ -46,7 +46,7 @@ pub fn status(status: &EngineStatus, wish: &PacketWish, now: Instant) -> wire::P
     let (drops, notes) = reasons(&control.reasons);
     wire::PacketStatus {
         interfaces: status.interfaces.iter().map(interface).collect(),
-        vips: control.vips.iter().map(|of_vip| vip(of_vip, &status.tunnels, wish)).collect(),
+        vips: control.vips.iter().map(|of_vip| vip(of_vip, status, wish)).collect(),
         flows: count(control.flows),
         flows_max: count(control.flows_max),
         flows_not_learnt_total: control.registry_full,
@@ -183,7 +183,7 @@ fn reasons(counts: &[u64; REASONS]) -> (BTreeMap<String, u64>, BTreeMap<String, 
     (named(drops), named(notes))
 }
 
-fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipStatus {
+fn vip(status: &VipStatus, engine: &EngineStatus, wish: &PacketWish) -> wire::VipStatus {
     let config = wish.config.vips.iter().find(|vip| vip.vip == status.vip);
     let (drops, notes) = reasons(&status.reasons);
     let decisions = HOWS.iter().map(|(how, word)| ((*word).to_owned(), status.hows[*how as usize]));
@@ -202,7 +202,8 @@ fn vip(status: &VipStatus, tunnels: &Tunnels, wish: &PacketWish) -> wire::VipSta
         drops,
         notes,
         quic: quic(config, wish),
-        backends: backends(status, tunnels, wish),
+        source_ports: engine.ports.get(&status.vip).map(source_ports),
+        backends: backends(status, &engine.tunnels, wish),
     }
 }
 
@@ -224,6 +225,11 @@ fn quic(vip: Option<&VipConfig>, wish: &PacketWish) -> Vec<wire::QuicStatus> {
         }
     };
     ids.iter().flat_map(|ids| &ids.configs).map(of).collect()
+}
+
+fn source_ports(ports: &PortsInUse) -> wire::SourcePortsStatus {
+    let PortsInUse { in_use, fullest, max } = *ports;
+    wire::SourcePortsStatus { in_use, fullest, max }
 }
 
 /// The backends of the engine, and those with an empty place.
@@ -399,7 +405,7 @@ fn backend_of(decision: &Decision, config: Option<&VipConfig>) -> Option<Backend
         _ => backend.address.into(),
     };
     let port = u16::from_be_bytes(backend.port);
-    let translated = config.is_some_and(|vip| vip.forward == equipoise_packet::abi::Forward::Nat);
+    let translated = config.is_some_and(|vip| vip.forward.translates());
     Some(BackendId { address, port: (translated && port > 0).then_some(port) })
 }
 

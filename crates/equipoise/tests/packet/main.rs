@@ -18,6 +18,7 @@ mod changes;
 mod decap;
 mod demo;
 mod forwarding;
+mod full_nat;
 mod load;
 mod method;
 mod names;

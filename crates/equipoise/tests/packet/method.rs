@@ -29,6 +29,8 @@ const fn method(
 
 pub(crate) const NAT: Method = method("nat, IPv4", "nat", (false, false), 0, 10);
 pub(crate) const NAT6: Method = method("nat, IPv6", "nat", (true, true), 0, 11);
+pub(crate) const FULL_NAT: Method = method("full-nat, IPv4", "full-nat", (false, false), 0, 22);
+pub(crate) const FULL_NAT6: Method = method("full-nat, IPv6", "full-nat", (true, true), 0, 23);
 pub(crate) const DIRECT: Method =
     method("direct-routing, IPv4", "direct-routing", (false, false), 0, 12);
 pub(crate) const DIRECT6: Method =
@@ -93,7 +95,7 @@ impl Service {
 impl Method {
     /// Whether the balancer rewrites the destination; otherwise backends have the VIP themselves.
     pub(crate) fn translates(self) -> bool {
-        self.forward == "nat"
+        matches!(self.forward, "nat" | "full-nat")
     }
 
     /// Whether backends need `equipoise decap`.

@@ -28,6 +28,8 @@ pub const PENDING_WAYS: usize = 8;
 pub const TRANSLATED_WAYS: usize = 8;
 /// Tick of the table of translated flows: 2 to this power nanoseconds of the kernel's clock.
 pub const TRANSLATED_TICK_SHIFT: u32 = 31;
+/// Number of words in a line that leads from a flow of full-nat to its port.
+pub const PORT_WAYS: usize = 8;
 /// Number of events that a CPU looks up at once.
 pub const RECENT: usize = 32;
 /// Number of [`How`] counters.
@@ -39,6 +41,8 @@ pub const REASONS: usize = 32;
 pub const DIRECTORY_REVERSE: u32 = 1;
 /// `eqp_directory.flags`: every reply of a backend's port is translated.
 pub const DIRECTORY_REPLIES_ALL: u32 = 2;
+/// `eqp_directory.flags`: some VIP is full-nat.
+pub const DIRECTORY_PORTS: u32 = 4;
 /// `eqp_service.flags`: `ring_next` differs; flows that would move are recorded in pending.
 pub const SERVICE_TRANSITION: u8 = 1;
 /// `eqp_service.flags`: pending may hold flows of this service.
@@ -65,6 +69,7 @@ pub mod vip_kind {
     pub const EXACT: u8 = 1;
     pub const RANGES: u8 = 2;
     pub const ADDRESS: u8 = 3;
+    pub const SOURCE: u8 = 4;
 }
 
 /// `eqp_quic_config.form`
@@ -89,15 +94,23 @@ pub enum Forward {
     /// Rewrites the destination's MAC address; the backend owns the VIP and answers the client
     /// directly.
     DirectRouting = 4,
+    /// Rewrites destination and source; replies return to source addresses of the balancer.
+    FullNat = 5,
 }
 
 impl Forward {
     /// Name in the configuration, method and meaning of each.
-    pub const CHOICES: [(&str, Forward, &str); 4] = [
+    pub const CHOICES: [(&str, Forward, &str); 5] = [
         (
             "nat",
             Forward::Nat,
             "the destination is rewritten; replies must return through this machine",
+        ),
+        (
+            "full-nat",
+            Forward::FullNat,
+            "the destination is rewritten, and the source to one of `source-addresses`, so that replies return on any \
+             network; backends do not see the client's address",
         ),
         (
             "tunnel",
@@ -122,6 +135,11 @@ impl Forward {
     pub fn name(self) -> &'static str {
         let mut all = Forward::CHOICES.iter();
         all.find(|(_, forward, _)| *forward == self).map_or("", |(name, ..)| *name)
+    }
+
+    /// Whether the destination becomes the backend's address and port.
+    pub const fn translates(self) -> bool {
+        matches!(self, Forward::Nat | Forward::FullNat)
     }
 
     /// Whether a packet travels to its backend within another one.
@@ -466,6 +484,43 @@ mirror! {
         weight: u32 = 40,
         padding: u32 = 44,
         padding_to_end: [u64; 2] = 48,
+    }
+}
+
+mirror! {
+    /// `struct eqp_source`
+    Source, 16 {
+        address: [u8; 16] = 0,
+    }
+}
+
+mirror! {
+    /// `struct eqp_source_set`
+    SourceSet, 32 {
+        vip: [u8; 16] = 0,
+        first: u16 = 16,
+        sources: u16 = 18,
+        port_first: u16 = 20,
+        ports: u16 = 22,
+        tcp: u16 = 24,
+        closing: u16 = 26,
+        udp: u16 = 28,
+        service: u16 = 30,
+    }
+}
+
+mirror! {
+    /// `struct eqp_port`
+    Port, 64 {
+        word: u64 = 0,
+        key: u64 = 8,
+        digest: u64 = 16,
+        client: [u8; 16] = 24,
+        source: [u8; 16] = 40,
+        client_port: [u8; 2] = 56,
+        vip_port: [u8; 2] = 58,
+        source_port: [u8; 2] = 60,
+        service: u16 = 62,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::control::{Settings, Timeouts};
 use crate::limits::Capacity;
 use crate::quic::{QuicConfig, ServerId};
 use crate::scheduler::FlowScheduler;
-use crate::snapshot::{BackendId, OnDown, OwnTimeouts, Ports, Protocol, VipId};
+use crate::snapshot::{BackendId, OnDown, OwnTimeouts, Ports, Protocol, Sources, VipId};
 
 /// The whole configuration of the packet level.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,6 +56,8 @@ pub struct VipConfig {
     pub timeouts: OwnTimeouts,
     /// UDP: connection ids of QUIC that have the server; no two of one config rotation id.
     pub quic: Vec<QuicIds>,
+    /// full-nat: sources of its packets to backends.
+    pub sources: Sources,
     /// Treatment of flows of a backend with failing health checks.
     pub when_down: OnDown,
     /// tunnel and gue: whether each health check is followed by a check through the tunnel.
@@ -68,7 +70,7 @@ impl VipConfig {
     /// Returns the packet level's id of a backend at an address. Only nat changes ports, and only
     /// for VIPs with one port.
     pub fn backend_id(&self, address: SocketAddr) -> BackendId {
-        let translated = self.forward == Forward::Nat && matches!(self.vip.ports, Ports::One(_));
+        let translated = self.forward.translates() && matches!(self.vip.ports, Ports::One(_));
         BackendId { address: address.ip(), port: translated.then(|| address.port()) }
     }
 }
@@ -151,6 +153,32 @@ fn read_ports(text: &str) -> Result<Ports, NotAVip> {
     }
 }
 
+/// The ports of source addresses, as in the configuration: `1024-65535`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// The first port, not 0.
+    pub first: u16,
+    /// The last port, not below the first.
+    pub last: u16,
+}
+
+/// The text is not a [`PortRange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a range of ports is FIRST-LAST, from 1 to 65535, such as 1024-65535")]
+pub struct NotAPortRange;
+
+impl FromStr for PortRange {
+    type Err = NotAPortRange;
+
+    fn from_str(text: &str) -> Result<PortRange, NotAPortRange> {
+        match read_ports(text) {
+            Ok(Ports::Range(first, last)) => Ok(PortRange { first, last }),
+            Ok(Ports::One(port)) => Ok(PortRange { first: port, last: port }),
+            _ => Err(NotAPortRange),
+        }
+    }
+}
+
 /// A MAC address, written like `02:00:00:00:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MacAddress(pub [u8; 6]);
@@ -216,6 +244,8 @@ pub struct FlowsConfig {
     pub backends_max: u32,
     /// Maximum number of prefixes in the lists of accepted and refused sources of all VIPs.
     pub prefixes_max: u32,
+    /// Maximum number of flows of full-nat.
+    pub full_nat_max: u32,
     /// Time until idle flows are forgotten.
     pub timeouts: Timeouts,
     /// Time until a flow is forgotten of which only the SYN was seen.
@@ -250,6 +280,7 @@ impl Default for FlowsConfig {
             vips_max: 16,
             backends_max: 1024,
             prefixes_max: 4096,
+            full_nat_max: 1 << 18,
             timeouts: Timeouts::default(),
             opening_timeout: Duration::from_secs(5),
             transition: Duration::from_secs(1),
@@ -273,8 +304,9 @@ const RINGS_PER_VIP: u32 = 3;
 const SAMPLE_EVERY: u32 = 64;
 
 impl FlowsConfig {
-    /// Returns the capacity of a program that runs on `cpus` CPUs.
-    pub fn capacity(&self, cpus: u32) -> Capacity {
+    /// Returns the capacity of a program that runs on `cpus` CPUs. Without `full_nat` it has no
+    /// memory for its flows.
+    pub fn capacity(&self, cpus: u32, full_nat: bool) -> Capacity {
         Capacity {
             flows: self.flows_max,
             pins: self.pins_max,
@@ -283,6 +315,7 @@ impl FlowsConfig {
             backends: self.backends_max,
             prefixes: self.prefixes_max,
             rings: self.vips_max * RINGS_PER_VIP,
+            full_nat_flows: if full_nat { self.full_nat_max } else { 0 },
             cpus,
             sample_every: if self.elephants { SAMPLE_EVERY } else { 0 },
             ..Capacity::default()

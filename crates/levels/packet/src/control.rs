@@ -18,6 +18,7 @@ mod openings;
 mod output;
 mod pending;
 mod pins;
+mod ports;
 mod publish;
 mod registered;
 mod seating;
@@ -40,6 +41,7 @@ pub use fleet::{
     Ack, Collected, FleetMessage, FleetTotals, FlowPart, PinPart, Position, UnreadableMessage,
 };
 pub use heavy::{BackendBytes, Elephant, Elephants};
+pub use ports::PortsInUse;
 pub use registered::{FlowId, RegisteredPin};
 pub use seating::Begun;
 pub use settings::{Settings, Timeouts};

@@ -15,14 +15,15 @@ pub(crate) use read::{Published, PublishedService, address_of, read};
 use self::bytes::{bytes_mut, put};
 use self::lookup::Lookup;
 use crate::abi::{
-    AccessChange, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory, Forward, Mac,
-    QUIC_CONFIGS, QuicServer, Range, Reverse, Service, Vip, vip_kind,
+    AccessChange, Backend, DIRECTORY_PORTS, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory,
+    Forward, Mac, QUIC_CONFIGS, QuicServer, Range, Reverse, Service, Source, SourceSet, Vip,
+    vip_kind,
 };
 use crate::access::Access;
 use crate::limits::Limits;
 use crate::packet;
 use crate::quic::{QuicConfig, ServerId};
-use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Station, VipId, VipSpec};
+use crate::snapshot::{BackendSpec, Ports, Protocol, Snapshot, Sources, Station, VipId, VipSpec};
 
 /// A service of the directory. Writing it fills in its positions.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct ServiceRecord {
     pub(crate) quic: Vec<QuicConfig>,
     /// Server ids by config rotation id, and the slots of their backends.
     pub(crate) servers: Vec<(u8, ServerId, u16)>,
+    /// full-nat: sources of its packets.
+    pub(crate) sources: Sources,
 }
 
 /// The hash tables do not fit with any of the seeds tried.
@@ -75,6 +78,9 @@ pub(crate) fn write(
         true => 0,
         false => head.flags & DIRECTORY_REPLIES_ALL | DIRECTORY_REVERSE,
     };
+    if records.iter().any(|record| !record.sources.addresses.is_empty()) {
+        head.flags |= DIRECTORY_PORTS;
+    }
     let bytes = bytes_mut(words);
     let at = |offset: u32| (offset - limits.directory_offset) as usize;
     put(bytes, 0, 0, &head);
@@ -106,7 +112,40 @@ pub(crate) fn write(
         backends_first += slots;
         changes_first += changes;
     }
+    write_sources(limits, records, bytes);
     Ok(())
+}
+
+/// Writes the sources of full-nat: the sets by service number.
+fn write_sources(limits: &Limits, records: &[ServiceRecord], bytes: &mut [u8]) {
+    let at = |offset: u32| (offset - limits.directory_offset) as usize;
+    let mut first = 0;
+    for (record, service) in records.iter().zip(0..) {
+        let Sources { addresses, port_first, port_last } = &record.sources;
+        let sources = addresses.len() as u16;
+        if sources == 0 {
+            continue;
+        }
+        for (address, index) in addresses.iter().zip(usize::from(first)..) {
+            let (address, _) = address_bytes(*address);
+            put(bytes, at(limits.sources_offset), index, &Source { address });
+        }
+        let (vip, _) = address_bytes(record.vip.address);
+        let Service { translated_tcp, translated_closing, translated_udp, .. } = record.service;
+        let set = SourceSet {
+            vip,
+            first,
+            sources,
+            port_first: *port_first,
+            ports: port_last - port_first + 1,
+            tcp: translated_tcp,
+            closing: translated_closing,
+            udp: translated_udp,
+            service,
+        };
+        put(bytes, at(limits.source_sets_offset), usize::from(record.service.number), &set);
+        first += sources;
+    }
 }
 
 /// Whether the tables of these VIPs and replies fit, starting with the same seed as [`write`].
@@ -121,8 +160,8 @@ pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
         let backends = spec.backends.iter().map(backend).collect();
         let servers = spec.quic.iter().flat_map(|quic| &quic.servers);
         let servers = servers.map(|((rotation, _), id)| (*rotation, *id, 0)).collect();
-        let (access, quic) = (Access::default(), Vec::new());
-        ServiceRecord { vip: spec.id(), service, backends, access, quic, servers }
+        let (access, quic, sources) = (Access::default(), Vec::new(), spec.sources.clone());
+        ServiceRecord { vip: spec.id(), service, backends, access, quic, servers, sources }
     };
     let records: Vec<_> = snapshot.vips.iter().map(record).collect();
     let servers = quic_servers(&records);
@@ -193,6 +232,11 @@ fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
         let kind = vip_kind::ADDRESS;
         let (Some(service), Some(udp_service)) = (tcp.or(udp), udp.or(tcp)) else { continue };
         vips.push(Vip { address, family, kind, service, udp_service, ..Vip::default() });
+    }
+    let sources = records.iter().flat_map(|record| &record.sources.addresses);
+    for source in sources.collect::<BTreeSet<_>>() {
+        let ((address, family), kind) = (address_bytes(*source), vip_kind::SOURCE);
+        vips.push(Vip { address, family, kind, ..Vip::default() });
     }
     for (record, service) in records.iter().zip(0..) {
         let VipId { address, ports, protocol } = record.vip;

@@ -44,7 +44,8 @@ use worker::Worker;
 use crate::capture::{CaptureError, CaptureRequest, CaptureSink};
 use crate::config::{FleetConfig, FlowsConfig};
 use crate::control::{
-    ApplyError, ControlError, Elephants, FleetTotals, FlowId, PinError, RegisteredPin, Status,
+    ApplyError, ControlError, Elephants, FleetTotals, FlowId, PinError, PortsInUse, RegisteredPin,
+    Status,
 };
 use crate::fleet::ExchangeStatus;
 use crate::program::LoadError;
@@ -96,6 +97,8 @@ pub struct EngineStatus {
     pub interfaces: Vec<InterfaceStatus>,
     /// Backends with checks through a tunnel.
     pub tunnels: BTreeMap<(VipId, BackendId), TunnelReport>,
+    /// Source ports of VIPs of full-nat.
+    pub ports: BTreeMap<VipId, PortsInUse>,
     /// Kernel memory of the program's maps except fragments, bytes.
     pub kernel_bytes: u64,
     /// Sharing of flows with other balancers.

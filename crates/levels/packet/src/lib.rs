@@ -37,7 +37,7 @@ pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use ledger::{Ledger, LedgerError, LedgerPin, Seats};
 pub use limits::{Capacity, Limits};
-pub use memory::{Area, CpuMemory, MapError, Memory, StateMemory};
+pub use memory::{Area, CpuMemory, MapError, Memory, PortsMemory, StateMemory};
 pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
 };
@@ -47,8 +47,8 @@ pub use registry::{Evidence, Flow, FlowState, Registry, RegistryError};
 pub use ring::SOURCE_BUCKETS;
 pub use scheduler::FlowScheduler;
 pub use snapshot::{
-    BackendId, BackendSpec, NextHop, OnDown, OwnTimeouts, Ports, Protocol, Snapshot, Standing,
-    Station, VipId, VipSpec,
+    BackendId, BackendSpec, NextHop, OnDown, OwnTimeouts, Ports, Protocol, Snapshot, Sources,
+    Standing, Station, VipId, VipSpec,
 };
 pub use tables::{
     PinController, Pins, PogCell, TablesPublisher, TablesReader, TablesView, pin_form,

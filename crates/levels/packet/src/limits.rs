@@ -5,8 +5,9 @@ use equipoise_pog::publish::SharedSizes;
 
 use crate::abi::{
     AccessChange, Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS,
-    PendingShare, QUIC_CONFIGS, QuicConfig, QuicServer, REASONS, RECENT, Range, Reverse, SENDERS,
-    SKETCH_LAYOUT, Sender, Service, StateHeader, TOUCHED_WAYS, TRANSLATED_WAYS, Vip,
+    PORT_WAYS, PendingShare, Port, QUIC_CONFIGS, QuicConfig, QuicServer, REASONS, RECENT, Range,
+    Reverse, SENDERS, SKETCH_LAYOUT, Sender, Service, Source, SourceSet, StateHeader, TOUCHED_WAYS,
+    TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -32,6 +33,8 @@ pub struct Capacity {
     pub rings: u32,
     /// Entries of a ring.
     pub ring_entries: u32,
+    /// Flows of full-nat; 0: no VIP is full-nat.
+    pub full_nat_flows: u32,
     /// CPUs that run the program.
     pub cpus: u32,
     /// Events in a CPU's log. A power of two.
@@ -54,6 +57,10 @@ impl Capacity {
     pub const BACKENDS_MAX: u32 = 16_384;
     /// See [`Self::FLOWS_MAX`].
     pub const PREFIXES_MAX: u32 = 1 << 17;
+    /// See [`Self::FLOWS_MAX`].
+    pub const FULL_NAT_FLOWS_MAX: u32 = 1 << 21;
+    /// Source addresses of all VIPs of full-nat.
+    pub const SOURCES_MAX: u32 = 256;
 }
 
 impl Default for Capacity {
@@ -67,6 +74,7 @@ impl Default for Capacity {
             prefixes: 1024,
             rings: 16,
             ring_entries: 65_537,
+            full_nat_flows: 0,
             cpus: 1,
             log_events: 1 << 16,
             sample_every: 0,
@@ -101,13 +109,14 @@ macro_rules! limits {
 limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
-    macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
+    macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, sources_offset, sources_max, source_sets_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
     pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
     cpu_sketches_offset, sample_every,
+    ports_bytes, port_lines, ports_offset, ports_max,
 }
 
-const _: () = assert!(size_of::<Limits>() == 204);
+const _: () = assert!(size_of::<Limits>() == 232);
 
 const LINE_BYTES: usize = 64;
 
@@ -119,9 +128,14 @@ const FLOWS_PER_OPENING: u32 = 4;
 const OPENINGS_MIN: u32 = 1 << 14;
 /// Words for each flow in the table of translated flows: at half load few lines overflow.
 const TRANSLATED_PER_FLOW: u32 = 2;
+/// Places for each flow of full-nat: at half load, a new flow finds a free one with its second try.
+const PORTS_PER_FLOW: u32 = 2;
+/// Words for each flow that lead to its port: lines have two on average, and few of eight overflow.
+const PORT_WORDS_PER_FLOW: u32 = 2;
 /// Entries for each VIP: its exact entry, its ranges, its address; and room, so that few probes are
 /// needed.
 const VIP_ENTRIES_PER_SERVICE: u32 = 8;
+const VIP_ENTRIES_PER_SOURCE: u32 = 2;
 const REVERSE_ENTRIES_PER_BACKEND: u32 = 4;
 /// Server ids for each backend: of the configuration in use, and of the next or previous one.
 pub(crate) const SERVER_IDS_PER_BACKEND: u32 = 2;
@@ -149,8 +163,13 @@ impl Limits {
 
     /// The layout for a capacity.
     pub fn new(capacity: &Capacity) -> Limits {
+        let source_entries = match capacity.full_nat_flows {
+            0 => 0,
+            _ => Capacity::SOURCES_MAX * VIP_ENTRIES_PER_SOURCE,
+        };
         let mut limits = Limits {
-            vips_max: (capacity.services * VIP_ENTRIES_PER_SERVICE).next_power_of_two(),
+            vips_max: (capacity.services * VIP_ENTRIES_PER_SERVICE + source_entries)
+                .next_power_of_two(),
             ranges_max: capacity.services,
             reverse_max: (capacity.backends * REVERSE_ENTRIES_PER_BACKEND).next_power_of_two(),
             services_max: capacity.services,
@@ -158,6 +177,7 @@ impl Limits {
             changes_max: capacity.prefixes * CHANGES_PER_PREFIX + capacity.services,
             quic_servers_max: (capacity.backends * SERVER_IDS_PER_BACKEND * ENTRIES_PER_SERVER_ID)
                 .next_power_of_two(),
+            sources_max: Capacity::SOURCES_MAX,
             rings_max: capacity.rings,
             ring_entries: capacity.ring_entries,
             touched_buckets: (capacity.flows * TAGS_PER_FLOW / TOUCHED_WAYS as u32)
@@ -174,6 +194,7 @@ impl Limits {
         limits.place_tables(capacity);
         limits.place_state();
         limits.place_cpu();
+        limits.place_ports(capacity);
         limits
     }
 
@@ -191,16 +212,31 @@ impl Limits {
             at.place::<AccessChange>(self.changes_max),
             at.place::<[QuicConfig; QUIC_CONFIGS]>(self.services_max),
             at.place::<QuicServer>(self.quic_servers_max),
+            at.place::<Source>(self.sources_max),
+            at.place::<SourceSet>(self.services_max),
             at.place::<u16>(self.rings_max * self.ring_entries),
         ];
         let sizes = SharedSizes::new(capacity.pins as usize, None).with_extra(at.0 as u32);
         self.directory_offset = sizes.extra_offset::<PogCell>() as u32;
-        let [vips, ranges, reverse, services, backends, macs, changes, configs, servers, rings] =
-            offsets.map(|offset| self.directory_offset + offset);
+        let [
+            vips,
+            ranges,
+            reverse,
+            services,
+            backends,
+            macs,
+            changes,
+            configs,
+            servers,
+            sources,
+            sets,
+            rings,
+        ] = offsets.map(|offset| self.directory_offset + offset);
         (self.vips_offset, self.ranges_offset, self.reverse_offset) = (vips, ranges, reverse);
         (self.services_offset, self.backends_offset) = (services, backends);
         (self.macs_offset, self.changes_offset, self.rings_offset) = (macs, changes, rings);
         (self.quic_configs_offset, self.quic_servers_offset) = (configs, servers);
+        (self.sources_offset, self.source_sets_offset) = (sources, sets);
         self.cells_max = sizes.cells_max();
         self.a_offset = sizes.a_offset() as u32;
         self.b_offset = sizes.b_offset::<PogCell>() as u32;
@@ -238,6 +274,16 @@ impl Limits {
         self.cpu_bytes = at.0 as u32;
     }
 
+    fn place_ports(&mut self, capacity: &Capacity) {
+        let flows = capacity.full_nat_flows;
+        self.port_lines = (flows * PORT_WORDS_PER_FLOW / PORT_WAYS as u32).next_power_of_two();
+        self.ports_max = (flows * PORTS_PER_FLOW).next_power_of_two();
+        let mut at = Cursor(0);
+        at.place::<[u64; PORT_WAYS]>(self.port_lines);
+        self.ports_offset = at.place::<Port>(self.ports_max);
+        self.ports_bytes = at.0 as u32;
+    }
+
     /// Returns the sizes for the set-up of `tables`.
     pub fn shared_sizes(&self, capacity: &Capacity) -> SharedSizes {
         SharedSizes::new(capacity.pins as usize, None)
@@ -262,7 +308,7 @@ mod tests {
 
     /// All combinations of least and most, as the configuration accepts them.
     fn corners() -> impl Iterator<Item = Capacity> {
-        (0..64).map(|which: u32| {
+        (0..128).map(|which: u32| {
             let of = |bit: u32, least, most| if which >> bit & 1 == 0 { least } else { most };
             let services = of(3, 1, Capacity::SERVICES_MAX);
             Capacity {
@@ -272,6 +318,7 @@ mod tests {
                 services,
                 backends: of(4, 1, Capacity::BACKENDS_MAX),
                 prefixes: of(5, 1, Capacity::PREFIXES_MAX),
+                full_nat_flows: of(6, 0, Capacity::FULL_NAT_FLOWS_MAX),
                 rings: 3 * services,
                 ..Capacity::default()
             }
@@ -287,7 +334,9 @@ mod tests {
                 assert!(offset < Limits::ARRAY_OFFSET_MAX, "{name} {offset} of {capacity:?}");
             }
             // The kernel has no larger values of a map.
-            for bytes in [limits.tables_bytes, limits.state_bytes, limits.cpu_bytes] {
+            for bytes in
+                [limits.tables_bytes, limits.state_bytes, limits.cpu_bytes, limits.ports_bytes]
+            {
                 assert!(i32::try_from(bytes).is_ok(), "{bytes} bytes of {capacity:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! The three mapped areas that the program and userspace share, with typed access.
+//! The four mapped areas that the program and userspace share, with typed access.
 
 mod openings;
 mod recent;
@@ -19,8 +19,8 @@ use thiserror::Error;
 pub(crate) use sketch::Sketch;
 
 use crate::abi::{
-    Cpu, HOWS, PENDING_WAYS, PendingShare, REASONS, Sender, StateHeader, TOUCHED_WAYS,
-    TRANSLATED_WAYS,
+    Cpu, HOWS, PENDING_WAYS, PORT_WAYS, PendingShare, Port, REASONS, Sender, StateHeader,
+    TOUCHED_WAYS, TRANSLATED_WAYS,
 };
 use crate::limits::Limits;
 
@@ -246,6 +246,48 @@ impl StateMemory {
     }
 }
 
+/// The ports of full-nat's flows, which only the program writes.
+#[derive(Clone, Debug)]
+pub struct PortsMemory {
+    area: Arc<Area>,
+    limits: Limits,
+}
+
+impl PortsMemory {
+    /// Over an area of `limits.ports_bytes`.
+    pub fn new(area: Arc<Area>, limits: Limits) -> PortsMemory {
+        PortsMemory { area, limits }
+    }
+
+    /// The mapping.
+    pub fn area(&self) -> &Arc<Area> {
+        &self.area
+    }
+
+    /// Number of ports.
+    pub(crate) fn ports_max(&self) -> usize {
+        self.limits.ports_max as usize
+    }
+
+    /// The words that lead from a flow to its port.
+    pub(crate) fn line(&self, digest: u64) -> &[AtomicU64] {
+        let line = digest as usize & (self.limits.port_lines as usize - 1);
+        self.area.words(line * PORT_WAYS * size_of::<u64>(), PORT_WAYS)
+    }
+
+    /// The words of each port: [`Port`](crate::abi::Port).
+    pub fn ports(&self) -> impl Iterator<Item = &[AtomicU64]> {
+        (0..self.limits.ports_max as usize).map(|index| self.port(index))
+    }
+
+    /// The words of the port at an index.
+    pub(crate) fn port(&self, index: usize) -> &[AtomicU64] {
+        const BYTES: usize = size_of::<Port>();
+        let index = index & (self.limits.ports_max as usize - 1);
+        self.area.words(self.limits.ports_offset as usize + index * BYTES, BYTES / 8)
+    }
+}
+
 /// A CPU's counters, recent events and log.
 #[derive(Clone, Debug)]
 pub struct CpuMemory {
@@ -340,6 +382,8 @@ pub struct Memory {
     pub state: StateMemory,
     /// Counters and logs.
     pub cpus: Vec<CpuMemory>,
+    /// Ports of full-nat's flows.
+    pub ports: PortsMemory,
     cpus_area: Arc<Area>,
 }
 
@@ -353,10 +397,12 @@ impl Memory {
         let tables_bytes = limits.tables_bytes as usize;
         let state_bytes = limits.state_bytes as usize;
         let cpus_bytes = limits.cpu_bytes as usize * limits.cpus_max as usize;
+        let ports_bytes = limits.ports_bytes as usize;
         Ok(Memory::over(
             Region::anonymous(tables_bytes).map_err(failed("tables", tables_bytes))?,
             Area::anonymous(state_bytes).map_err(failed("state", state_bytes))?,
             Area::anonymous(cpus_bytes).map_err(failed("cpus", cpus_bytes))?,
+            Area::anonymous(ports_bytes).map_err(failed("ports", ports_bytes))?,
             limits,
         ))
     }
@@ -365,15 +411,17 @@ impl Memory {
     ///
     /// # Panics
     /// If one is too small.
-    pub fn over(tables: Region, state: Area, cpus: Area, limits: &Limits) -> Memory {
+    pub fn over(tables: Region, state: Area, cpus: Area, ports: Area, limits: &Limits) -> Memory {
         assert!(tables.len() >= limits.tables_bytes as usize, "the tables have the layout's size");
         assert!(state.len() >= limits.state_bytes as usize, "the state has the layout's size");
+        assert!(ports.len() >= limits.ports_bytes as usize, "the ports have the layout's size");
         let cpus_area = Arc::new(cpus);
         let cpus = (0..limits.cpus_max as usize)
             .map(|cpu| CpuMemory::new(cpus_area.clone(), cpu, *limits))
             .collect();
         let state = StateMemory::new(Arc::new(state), *limits);
-        Memory { tables: Arc::new(tables), state, cpus, cpus_area }
+        let ports = PortsMemory::new(Arc::new(ports), *limits);
+        Memory { tables: Arc::new(tables), state, cpus, ports, cpus_area }
     }
 
     /// The mapping of all CPUs.

@@ -26,7 +26,7 @@ pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf
 
 /// The maps that userspace shares with the program, as they are named in it and where they are
 /// pinned.
-pub const MAPS: [&str; 4] = ["tables", "state", "cpus", "fragments"];
+pub const MAPS: [&str; 5] = ["tables", "state", "cpus", "fragments", "ports"];
 
 /// The programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -262,6 +262,7 @@ fn prepare(object: &mut OpenObject, limits: &Limits) -> libbpf_rs::Result<()> {
         match map.name().to_str() {
             Some("tables") => map.set_value_size(limits.tables_bytes)?,
             Some("state") => map.set_value_size(limits.state_bytes)?,
+            Some("ports") => map.set_value_size(limits.ports_bytes)?,
             Some("cpus") => {
                 map.set_value_size(limits.cpu_bytes)?;
                 map.set_max_entries(limits.cpus_max)?;
@@ -281,6 +282,7 @@ fn prepare(object: &mut OpenObject, limits: &Limits) -> libbpf_rs::Result<()> {
 fn map_bytes(limits: &Limits) -> usize {
     limits.tables_bytes as usize
         + limits.state_bytes as usize
+        + limits.ports_bytes as usize
         + limits.cpu_bytes as usize * limits.cpus_max as usize
 }
 
@@ -301,5 +303,6 @@ fn map_memory(object: &Object, limits: &Limits) -> Result<Memory, MapError> {
         .map_err(|source| MapError { what: "tables", bytes, source })?;
     let state = area("state", limits.state_bytes as usize)?;
     let cpus = area("cpus", limits.cpu_bytes as usize * limits.cpus_max as usize)?;
-    Ok(Memory::over(tables, state, cpus, limits))
+    let ports = area("ports", limits.ports_bytes as usize)?;
+    Ok(Memory::over(tables, state, cpus, ports, limits))
 }

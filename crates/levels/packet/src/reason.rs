@@ -60,6 +60,8 @@ reasons! {
     NoService = 13, "no_service";
     /// The lists of the VIP refuse its source.
     SourceDenied = 14, "source_denied";
+    /// full-nat: no source port is free for the backend.
+    PortsExhausted = 15, "ports_exhausted";
     /// The log is full: the flow is logged with a later packet.
     LogFull = 16, "log_full";
     /// Too many flows open at once: placed by the ring, unrecorded.
@@ -72,9 +74,9 @@ reasons! {
     IcmpSteered = 20, "icmp_steered";
     /// A later fragment sent after its first.
     Fragment = 21, "fragment";
-    /// nat: a reply translated back.
+    /// nat, full-nat: a reply translated back.
     Reply = 22, "reply";
-    /// nat: left to the kernel's routing after translation.
+    /// nat, full-nat: left to the kernel's routing after translation.
     ToKernel = 23, "to_kernel";
     /// Sent to another station's MAC address: left to the kernel as it came.
     ForeignMac = 24, "foreign_mac";

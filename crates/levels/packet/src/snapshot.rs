@@ -46,9 +46,33 @@ pub struct VipSpec {
     /// Packets also carry the backend that had their flow before a change. For GUE, TCP and
     /// schedulers that are a hash; elsewhere without effect.
     pub second_chance: bool,
+    /// full-nat: sources of its packets to backends.
+    pub sources: Sources,
     /// The pool, eligible or not, in the order of the configuration; no two with one address and
     /// port.
     pub backends: Vec<BackendSpec>,
+}
+
+/// Source addresses and ports of full-nat; none for other methods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources {
+    /// Addresses of the VIP's family, all different.
+    pub addresses: Vec<IpAddr>,
+    /// First port of each, not 0.
+    pub port_first: u16,
+    /// Last port of each.
+    pub port_last: u16,
+}
+
+impl Sources {
+    /// Maximum number of addresses of one VIP.
+    pub const ADDRESSES_MAX: usize = 64;
+}
+
+impl Default for Sources {
+    fn default() -> Sources {
+        Sources { addresses: Vec::new(), port_first: 1024, port_last: u16::MAX }
+    }
 }
 
 /// Times until idle flows of one VIP are forgotten; `None`: those of all VIPs.

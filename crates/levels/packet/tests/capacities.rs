@@ -12,6 +12,7 @@ fn capacities() -> Vec<Capacity> {
         services: 1,
         backends: 1,
         prefixes: 16,
+        full_nat_flows: 1024,
         rings: 2,
         ring_entries: 7,
         cpus: 1,

@@ -15,13 +15,16 @@ mod world;
 #[path = "common/random.rs"]
 mod random;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use equipoise_core::{AdminState, Health, Weight};
 use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin, WeightedRandom};
-use equipoise_packet::abi::How;
-use equipoise_packet::{BackendSpec, Capacity, OnDown, Protocol, Registry, Standing, VipSpec};
+use equipoise_packet::abi::{Forward, How};
+use equipoise_packet::{
+    BackendSpec, Capacity, OnDown, Protocol, Registry, Sources, Standing, VipSpec,
+};
 
 use random::Random;
 use world::{ACK, Backend, FIN, Packet, SYN, World, address_of, backend, settings, tcp, vip};
@@ -117,10 +120,24 @@ struct Model {
     ms: u32,
     file: Option<std::path::PathBuf>,
     found: Found,
+    /// full-nat: sources of flows.
+    sources: Option<FlowSources>,
+}
+
+/// Protocol, address and port of the sender.
+type Source = [u8; 7];
+
+/// Sources that flows of full-nat had.
+#[derive(Default)]
+struct FlowSources {
+    /// The client of each source at a backend.
+    clients: HashMap<(Backend, Source), u32>,
+    /// Each client's backend and source.
+    last: HashMap<u32, (Backend, Source)>,
 }
 
 impl Model {
-    fn new(balancers: usize, flows: usize, seed: u64) -> Model {
+    fn new(balancers: usize, flows: usize, seed: u64, forward: Forward) -> Model {
         let capacity = Capacity {
             flows: (flows * 3 / 2) as u32,
             pins: flows as u32,
@@ -128,6 +145,7 @@ impl Model {
             services: 8,
             backends: 512,
             prefixes: 16,
+            full_nat_flows: if forward == Forward::FullNat { flows as u32 * 4 } else { 0 },
             rings: 16,
             ring_entries: 65_537,
             cpus: 2,
@@ -150,10 +168,18 @@ impl Model {
             ms: 0,
             file: Some(file),
             found: Found::default(),
+            sources: (forward == Forward::FullNat).then(Default::default),
         };
         let vips = (1..).zip(VIPS).map(|(number, (scheduler, protocol))| {
             let pool: Vec<Backend> = (0..8).collect();
-            VipSpec { protocol, ..vip(number, scheduler, &pool) }
+            let addresses = match forward {
+                Forward::FullNat => {
+                    vec!["10.201.0.1".parse().unwrap(), "10.201.0.2".parse().unwrap()]
+                }
+                _ => Vec::new(),
+            };
+            let sources = Sources { addresses, ..Sources::default() };
+            VipSpec { protocol, forward, sources, ..vip(number, scheduler, &pool) }
         });
         model.world.apply(vips.collect());
         model.world.settle();
@@ -166,7 +192,17 @@ impl Model {
     }
 
     fn send(&mut self, flow: &Flow, flags: u8) -> Option<Backend> {
-        self.world.send_to(self.balancer(flow.client), Model::packet(flow, flags))
+        let home = self.world.send_to(self.balancer(flow.client), Model::packet(flow, flags))?;
+        if let Some(FlowSources { clients, last }) = &mut self.sources {
+            let parts = [23..24, 26..30, 34..36].map(|part| &self.world.sent[part]);
+            let source = Source::try_from(parts.concat()).unwrap();
+            let client = flow.client;
+            assert_eq!(*clients.entry((home, source)).or_insert(client), client, "{source:?}");
+            if let Some((before, known)) = last.insert(client, (home, source)) {
+                assert!(before != home || known == source, "{client}: {known:?}, {source:?}");
+            }
+        }
+        Some(home)
     }
 
     fn packet(flow: &Flow, flags: u8) -> Packet {
@@ -342,7 +378,11 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 fn run(balancers: usize, flows_max: usize, seconds: u64, seed: u64) -> Found {
-    let mut model = Model::new(balancers, flows_max, seed);
+    run_by(Forward::DirectRouting, balancers, flows_max, seconds, seed)
+}
+
+fn run_by(forward: Forward, balancers: usize, flows_max: usize, seconds: u64, seed: u64) -> Found {
+    let mut model = Model::new(balancers, flows_max, seed, forward);
     // All of them within three seconds, then one in a hundred anew each second.
     let steps = seconds * 100;
     let filling = (flows_max / 300).max(1);
@@ -420,6 +460,15 @@ fn nor_when_flows_change_balancers() {
         let found = run(2, 5_000, 25, seed);
         assert_eq!(found.violations, 0, "{:?}", found.first);
     }
+}
+
+/// No two flows of a backend have one source, and a flow keeps its source with its backend.
+#[test]
+fn nor_does_a_flow_of_full_nat_change_its_source() {
+    let found = run_by(Forward::FullNat, 1, 5_000, 25, 8);
+    assert!(found.packets > 100_000 && found.changes > 10 && found.restarts > 0);
+    assert_eq!(found.violations, 0, "{:?}", found.first);
+    assert_eq!(found.handshakes, 0, "{:?}", found.first_handshake);
 }
 
 /// Seeds from `INVARIANT_SEED` to `INVARIANT_SEED_LAST`.

@@ -4,8 +4,8 @@
 use equipoise_packet::abi::{
     AccessChange, Backend, Capture, Captured, Counter, Cpu, DecapsulationBackend,
     DecapsulationConstants, Directory, Event, EventKind, FlowKey, Forward, Heavy, How, Mac,
-    Opening, PendingShare, Pick, QuicConfig, QuicServer, Range, Reverse, SKETCH_LAYOUT, Sender,
-    Service, StateHeader, Vip, quic_form, vip_kind,
+    Opening, PendingShare, Pick, Port, QuicConfig, QuicServer, Range, Reverse, SKETCH_LAYOUT,
+    Sender, Service, Source, SourceSet, StateHeader, Vip, quic_form, vip_kind,
 };
 use equipoise_packet::{Limits, OBJECT, Reason};
 use libbpf_rs::HasSize;
@@ -47,6 +47,9 @@ fn every_struct_has_the_fields_of_its_mirror() {
         ("eqp_quic_config", QuicConfig::LAYOUT),
         ("eqp_quic_server", QuicServer::LAYOUT),
         ("eqp_backend", Backend::LAYOUT),
+        ("eqp_source", Source::LAYOUT),
+        ("eqp_source_set", SourceSet::LAYOUT),
+        ("eqp_port", Port::LAYOUT),
         ("eqp_state_header", StateHeader::LAYOUT),
         ("eqp_pending_share", PendingShare::LAYOUT),
         ("eqp_opening", Opening::LAYOUT),
@@ -102,6 +105,7 @@ fn every_enumeration_has_the_numbers_of_its_mirror() {
         ("exact", vip_kind::EXACT.into()),
         ("ranges", vip_kind::RANGES.into()),
         ("address", vip_kind::ADDRESS.into()),
+        ("source", vip_kind::SOURCE.into()),
     ];
     assert_eq!(numbers(&btf, "eqp_vip_kind", "EQP_VIP_"), of(&kinds));
     let forward = [
@@ -109,6 +113,7 @@ fn every_enumeration_has_the_numbers_of_its_mirror() {
         ("tunnel", Forward::Tunnel as i64),
         ("gue", Forward::Gue as i64),
         ("direct", Forward::DirectRouting as i64),
+        ("full_nat", Forward::FullNat as i64),
     ];
     assert_eq!(numbers(&btf, "eqp_forward", "EQP_"), of(&forward));
     let key = [

@@ -246,6 +246,7 @@ fn vip(backends: u16) -> VipSpec {
         on_down: OnDown::Move,
     };
     VipSpec {
+        sources: Default::default(),
         address: Family::V4.vip(0),
         ports: Ports::One(PORT),
         protocol: Protocol::Tcp,

@@ -9,7 +9,8 @@ use prometheus_client::registry::Unit;
 
 use super::collector::{counter, describe, gauge};
 use crate::wire::packet::{
-    FleetPeer, FleetStatus, HeavyTraffic, PacketStatus, VipBackendStatus, VipStatus,
+    FleetPeer, FleetStatus, HeavyTraffic, PacketStatus, SourcePortsStatus, VipBackendStatus,
+    VipStatus,
 };
 
 pub(super) fn encode(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
@@ -95,6 +96,18 @@ fn by_vip(packet: &PacketStatus, out: &mut DescriptorEncoder<'_>) -> Result<(), 
     let help = "Notes on packets that were not dropped";
     let mut family = describe(out, "packet_notes", help, None, MetricType::Counter)?;
     words(&mut family, packet, "note", |vip| &vip.notes, &packet.notes)?;
+    type Of = fn(&SourcePortsStatus) -> u64;
+    let gauges: [(&str, &str, Of); 3] = [
+        ("packet_source_ports_in_use", "Source ports of full-nat in use", |it| it.in_use),
+        ("packet_source_ports_fullest", "Those of the backend with the most", |it| it.fullest),
+        ("packet_source_ports_max", "Source ports for each backend and port", |it| it.max),
+    ];
+    for (name, help, of) in gauges {
+        let mut family = describe(out, name, help, None, MetricType::Gauge)?;
+        for (vip, ports) in packet.vips.iter().filter_map(|it| Some((it, it.source_ports?))) {
+            gauge(&mut family, &of_vip(vip), of(&ports))?;
+        }
+    }
     let help = "1 while a change of the pool is in progress";
     let mut family = describe(out, "packet_changing", help, None, MetricType::Gauge)?;
     for vip in &packet.vips {

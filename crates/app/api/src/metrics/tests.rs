@@ -6,7 +6,7 @@ use super::*;
 use crate::wire::dispatch::{ClassStatus, DispatchStatus};
 use crate::wire::packet::{
     FleetPeer, FleetStatus, HeavyBackend, HeavyTraffic, InterfaceStatus, PacketStatus,
-    VipBackendStatus, VipStatus,
+    SourcePortsStatus, VipBackendStatus, VipStatus,
 };
 use crate::wire::slice::{SliceCheckpoints, SliceWorker, StreamStatus, WorkerState};
 use crate::wire::tls::{AutomaticStatus, BackendTlsStatus, CertificateStatus, TlsStatus};
@@ -49,6 +49,7 @@ fn packet() -> PacketStatus {
         }],
         vips: vec![VipStatus {
             quic: Vec::new(),
+            source_ports: Some(SourcePortsStatus { in_use: 7, fullest: 5, max: 100 }),
             vip: "192.0.2.1:80/tcp".into(),
             pool: "web".into(),
             forward: "tunnel".into(),

@@ -193,6 +193,9 @@ pub struct VipStatus {
     /// Connection ids of QUIC: the values that servers must make theirs by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quic: Vec<QuicStatus>,
+    /// full-nat: its source ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ports: Option<SourcePortsStatus>,
     /// Backends, including those that left the configuration and still drain.
     pub backends: Vec<VipBackendStatus>,
 }
@@ -210,6 +213,17 @@ pub struct QuicStatus {
     pub algorithm: String,
     /// Server ids, two hexadecimal digits for each byte, by the backend's name.
     pub servers: BTreeMap<String, String>,
+}
+
+/// Source ports of a VIP of full-nat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourcePortsStatus {
+    /// Ports in use, over all backends.
+    pub in_use: u64,
+    /// Ports in use at the backend with the most.
+    pub fullest: u64,
+    /// Ports for each backend and port.
+    pub max: u64,
 }
 
 /// A backend of a VIP.

@@ -12,6 +12,14 @@ pub(super) fn render(packet: &PacketStatus, view: View, out: &mut String) {
     vips(packet).render(view, out);
     out.push('\n');
     backends(packet).render(view, out);
+    for vip in &packet.vips {
+        if let Some(ports) = &vip.source_ports {
+            out.push_str(&format!(
+                "\nsource ports of {}: {} in use, {} of {} at the fullest backend",
+                vip.vip, ports.in_use, ports.fullest, ports.max
+            ));
+        }
+    }
     let interfaces: Vec<_> = packet
         .interfaces
         .iter()

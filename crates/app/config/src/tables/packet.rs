@@ -1,9 +1,9 @@
 //! The packet level's options.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use equipoise_packet::abi::{FlowKey, Forward};
-use equipoise_packet::config::{FleetSecret, MacAddress, Prefix};
+use equipoise_packet::config::{FleetSecret, MacAddress, PortRange, Prefix};
 use equipoise_packet::{Capacity, FlowScheduler, OnDown, QuicConfig, ServerId, VipId};
 
 use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
@@ -42,12 +42,25 @@ pub(super) static PACKET: Table = Table {
             "reply-interface",
             Kind::Texts(&INTERFACE),
             "replies arrive on `interface`",
-            "nat: interface at which replies of backends arrive, if it is not `interface`.",
+            "nat, full-nat: interface at which replies of backends arrive, if it is not `interface`.",
         ),
         Opt::required(
             "forward",
             Kind::Choice(&FORWARD),
             "The way in which packets are sent to the backends.",
+        ),
+        Opt::optional(
+            "source-addresses",
+            Kind::Texts(&SOURCE_ADDRESS),
+            "none; required with full-nat",
+            "full-nat: source addresses of packets to backends, for this balancer alone. Backends send their replies \
+             there. The machine has them, or routers send them here; nothing else uses them.",
+        ),
+        Opt::default(
+            "source-ports",
+            Kind::Text(&SOURCE_PORTS),
+            "\"1024-65535\"",
+            "full-nat: ports of each source address. One of them serves one flow for each backend and port.",
         ),
         Opt::required("pool", Kind::Text(&NAME), "The `name` of the pool behind it."),
         Opt::default(
@@ -208,6 +221,12 @@ pub(super) static FLOWS: Table = Table {
             "Largest number of prefixes in `allow` and `deny` of all VIPs together after a reload. 64 bytes each.",
         ),
         Opt::default(
+            "full-nat-max",
+            Kind::Count(1024, Capacity::FULL_NAT_FLOWS_MAX as u64),
+            "262144",
+            "Largest number of flows of all VIPs with full-nat, 160 bytes each. No memory is used without such a VIP.",
+        ),
+        Opt::default(
             "tcp-timeout",
             TCP_TIMEOUT,
             "\"15m\"",
@@ -344,6 +363,21 @@ static VIP: Form = Form {
     noun: "a VIP",
     accepted: "IP:PORT/PROTOCOL with tcp or udp, such as \"192.0.2.10:443/tcp\" or \"[2001:db8::1]:53/udp\"; PORT may be a range (\"8000-8999\") or \"*\", and IP neither loopback nor multicast",
     fits: reads_as::<VipId>,
+};
+
+static SOURCE_ADDRESS: Form = Form {
+    noun: "a source address",
+    accepted: "an IP address, neither loopback nor multicast, such as \"10.0.0.9\" or \"2001:db8::9\"",
+    fits: |text| {
+        text.parse::<IpAddr>()
+            .is_ok_and(|it| !it.is_unspecified() && !it.is_loopback() && !it.is_multicast())
+    },
+};
+
+static SOURCE_PORTS: Form = Form {
+    noun: "a range of ports",
+    accepted: "FIRST-LAST, from 1 to 65535, such as \"1024-65535\"",
+    fits: reads_as::<PortRange>,
 };
 
 pub(super) static STATION: Form = Form {

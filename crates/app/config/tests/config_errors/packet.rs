@@ -252,6 +252,59 @@ fn vips_do_not_overlap() {
 }
 
 #[test]
+fn full_nat_has_sources_of_its_own() {
+    let vip = "192.0.2.1:80/tcp";
+    let sources = "source-addresses = ['10.0.0.200', '10.0.0.201']";
+    for more in [sources, &format!("{sources}\nsource-ports = '5000-5009'")] {
+        assert_eq!(said(&in_packet(vip, "full-nat", more)), "", "{more}");
+    }
+    let with_port = in_packet("192.0.2.1:8080/tcp", "full-nat", sources);
+    assert_eq!(said(&with_port), "");
+    let many = (1..=65).map(|at| format!("'10.0.1.{at}'")).collect::<Vec<_>>().join(", ");
+    assert_said(
+        &[
+            (
+                String::new(),
+                "f:2:1: packet[192.0.2.1:80/tcp].source-addresses: no valid address is given, and full-nat sends from addresses of its own; accepted: 1 to 64 addresses that nothing else uses",
+            ),
+            (
+                format!("source-addresses = [{many}]"),
+                "f:7:20: packet[192.0.2.1:80/tcp].source-addresses: 65 addresses; accepted: at most 64",
+            ),
+            (
+                "source-addresses = '2001:db8::1'".into(),
+                "f:7:20: packet[192.0.2.1:80/tcp].source-addresses: \"2001:db8::1\" is IPv6 and the VIP IPv4; accepted: addresses of the VIP's family",
+            ),
+            (
+                "source-addresses = ['10.0.0.9', '10.0.0.9']".into(),
+                "f:7:20: packet[192.0.2.1:80/tcp].source-addresses: \"10.0.0.9\" stands twice; accepted: each address once",
+            ),
+            (
+                "source-addresses = '10.0.0.1'".into(),
+                "f:7:20: packet[192.0.2.1:80/tcp].source-addresses: \"10.0.0.1\" is the address of a backend; accepted: addresses that nothing else uses",
+            ),
+            (
+                "source-addresses = '192.0.2.1'".into(),
+                "f:7:20: packet[192.0.2.1:80/tcp].source-addresses: \"192.0.2.1\" is the address of a VIP; accepted: addresses that nothing else uses",
+            ),
+            (
+                "source-addresses = '127.0.0.1'".into(),
+                "f:2:1: packet[192.0.2.1:80/tcp].source-addresses: no valid address is given, and full-nat sends from addresses of its own; accepted: 1 to 64 addresses that nothing else uses\nf:7:20: packet[192.0.2.1:80/tcp].source-addresses: '127.0.0.1' is not a source address; accepted: an IP address, neither loopback nor multicast, such as \"10.0.0.9\" or \"2001:db8::9\"; or a list of such",
+            ),
+            (
+                format!("{sources}\nsource-ports = '5009-5000'"),
+                "f:8:16: packet[192.0.2.1:80/tcp].source-ports: '5009-5000' is not a range of ports; accepted: FIRST-LAST, from 1 to 65535, such as \"1024-65535\"",
+            ),
+        ],
+        |more| in_packet(vip, "full-nat", more),
+    );
+    assert_eq!(
+        said(&in_packet(vip, "nat", sources)),
+        "f:7:20: warning: packet[192.0.2.1:80/tcp].source-addresses: has no effect without forward = \"full-nat\"",
+    );
+}
+
+#[test]
 fn a_reply_under_nat_tells_its_vip() {
     let second = |vip: &str, forward: &str| {
         let more = format!(
@@ -407,7 +460,7 @@ fn a_fleet_has_one_secret() {
 fn what_has_no_effect_is_said() {
     assert_eq!(
         said(&in_packet("192.0.2.1:80/tcp", "tunnel", "reply-interface = 'eth1'")),
-        "f:7:19: warning: packet[192.0.2.1:80/tcp].reply-interface: has no effect: only nat sees replies"
+        "f:7:19: warning: packet[192.0.2.1:80/tcp].reply-interface: has no effect: only nat and full-nat see replies"
     );
     let pool = |more: &str| {
         in_packet("192.0.2.1:80/tcp", "nat", "")

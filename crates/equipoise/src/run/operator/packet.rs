@@ -256,6 +256,7 @@ mod tests {
             access: equipoise_packet::Access::default(),
             timeouts: equipoise_packet::OwnTimeouts::default(),
             quic: Vec::new(),
+            sources: equipoise_packet::Sources::default(),
             when_down: OnDown::Move,
             check_tunnel: true,
             second_chance: false,

@@ -156,8 +156,17 @@ impl Control {
     }
 
     fn service_of(&mut self, published: PublishedService, now: Instant) -> Option<Service> {
-        let PublishedService { vip, service, backends, access, ring, next, sequence, quic } =
-            published;
+        let PublishedService {
+            vip,
+            service,
+            backends,
+            access,
+            sources,
+            ring,
+            next,
+            sequence,
+            quic,
+        } = published;
         let (salt, ring_seed) = self.seeds.of_vip(&vip);
         let is_between = service.flags & SERVICE_TRANSITION != 0;
         let pick = Pick::from_number(service.pick)?;
@@ -189,6 +198,7 @@ impl Control {
             timeouts: timeouts_of(&service),
             quic: quic.map(Arc::new),
             second_chance,
+            sources,
             pick,
             scheduler: None,
             salt,

@@ -187,6 +187,7 @@ impl Control {
         if !service.second_chance {
             service.rings.replaced = Arc::default();
         }
+        service.sources = spec.sources.clone();
         service.scheduler = Some(spec.scheduler);
         service.set_quic(spec.quic.as_ref());
         let (numbers, memories) = (&mut self.numbers, &self.memories);
@@ -224,6 +225,7 @@ impl Control {
                 timeouts: service.timeouts,
                 quic: service.quic.clone(),
                 second_chance: service.second_chance,
+                sources: service.sources.clone(),
                 backends: service.listed.clone(),
             };
             let held_before = service.slots.held().count();

@@ -8,7 +8,7 @@ use super::error::ApplyError;
 use crate::abi::{Forward, RANGES_MAX, SLOTS_MAX};
 use crate::directory;
 use crate::limits::{CHANGES_PER_PREFIX, Limits, SERVER_IDS_PER_BACKEND};
-use crate::snapshot::{BackendId, BackendSpec, Ports, Protocol, Snapshot, VipId, VipSpec};
+use crate::snapshot::{BackendId, BackendSpec, Ports, Protocol, Snapshot, Sources, VipId, VipSpec};
 
 pub(super) fn checked(
     snapshot: &Snapshot,
@@ -21,6 +21,7 @@ pub(super) fn checked(
     check_overlaps(snapshot)?;
     check_loops(snapshot)?;
     check_replies(snapshot)?;
+    check_sources(snapshot, limits)?;
     check_room(snapshot, limits, control)
 }
 
@@ -41,7 +42,7 @@ fn check_vip(spec: &VipSpec) -> Result<(), ApplyError> {
             return Err(ApplyError::Family { vip, backend });
         }
         // The port of a reply could not be translated back to one of many.
-        let may_have_port = spec.forward == Forward::Nat && matches!(vip.ports, Ports::One(_));
+        let may_have_port = spec.forward.translates() && matches!(vip.ports, Ports::One(_));
         if backend.port.is_some() && !may_have_port {
             return Err(ApplyError::Port { vip, backend });
         }
@@ -95,6 +96,43 @@ fn check_replies(snapshot: &Snapshot) -> Result<(), ApplyError> {
                 return Err(ApplyError::Reverse { first, second, backend });
             }
         }
+    }
+    Ok(())
+}
+
+/// full-nat: a packet to a source address is a reply, so nothing else may have the address.
+fn check_sources(snapshot: &Snapshot, limits: &Limits) -> Result<(), ApplyError> {
+    let full_nat = snapshot.vips.iter().filter(|spec| spec.forward == Forward::FullNat);
+    let used = |address: &IpAddr| {
+        let mut backends = snapshot.vips.iter().flat_map(|spec| &spec.backends);
+        snapshot.vips.iter().any(|spec| spec.address == *address)
+            || backends.any(|backend| backend.address == *address)
+    };
+    let mut wanted = 0;
+    for spec in full_nat {
+        let (vip, Sources { addresses, port_first, port_last }) = (spec.id(), &spec.sources);
+        let unique: HashSet<&IpAddr> = addresses.iter().collect();
+        let is_of_family = |it: &IpAddr| it.is_ipv4() == spec.address.is_ipv4();
+        let fits = (1..=Sources::ADDRESSES_MAX).contains(&addresses.len())
+            && unique.len() == addresses.len()
+            && addresses.iter().all(is_of_family)
+            && *port_first > 0
+            && port_first <= port_last;
+        if !fits {
+            return Err(ApplyError::Sources { vip });
+        }
+        if let Some(address) = addresses.iter().find(|it| used(it)).copied() {
+            return Err(ApplyError::SourceUsed { vip, address });
+        }
+        // A program without full-nat has one place.
+        if limits.ports_max == 1 {
+            return Err(ApplyError::NoPorts { vip });
+        }
+        wanted += addresses.len();
+    }
+    if wanted > limits.sources_max as usize {
+        let room = limits.sources_max as usize;
+        return Err(ApplyError::TooManySources { wanted, room });
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use equipoise_pog::publish::{OpenError, PublishError};
 use thiserror::Error;
 
 use crate::abi::{FlowKey, RANGES_MAX, SLOTS_MAX};
-use crate::snapshot::{BackendId, VipId};
+use crate::snapshot::{BackendId, Sources, VipId};
 
 /// The control side cannot start.
 #[derive(Debug, Error)]
@@ -116,6 +116,41 @@ pub enum ApplyError {
         second: VipId,
         /// The backend of both.
         backend: BackendId,
+    },
+    /// full-nat: the source addresses are unusable.
+    #[error(
+        "{vip}: full-nat needs 1 to {} different source addresses of the VIP's family, and ports from 1 on",
+        Sources::ADDRESSES_MAX
+    )]
+    Sources {
+        /// The VIP.
+        vip: VipId,
+    },
+    /// full-nat: a source address belongs to a VIP or backend.
+    #[error(
+        "{vip}: source address {address} is the address of a VIP or backend: give full-nat addresses of its own"
+    )]
+    SourceUsed {
+        /// The VIP.
+        vip: VipId,
+        /// The source address.
+        address: IpAddr,
+    },
+    /// full-nat: the program was loaded without memory for ports.
+    #[error(
+        "{vip}: the running program has no memory for full-nat, because no VIP had it at the start: restart"
+    )]
+    NoPorts {
+        /// The VIP.
+        vip: VipId,
+    },
+    /// full-nat: there are too many source addresses.
+    #[error("all VIPs have {wanted} source addresses, and there is room for {room}: use fewer")]
+    TooManySources {
+        /// Number required.
+        wanted: usize,
+        /// Capacity.
+        room: usize,
     },
     /// There are too many slots.
     #[error(

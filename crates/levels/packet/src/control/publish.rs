@@ -220,6 +220,7 @@ impl Control {
             access: service.access.clone(),
             quic: service.quic.as_ref().map_or_else(Vec::new, |quic| quic.configs.clone()),
             servers: servers(service),
+            sources: service.sources.clone(),
         }
     }
 
@@ -261,7 +262,7 @@ fn servers(service: &Service) -> Vec<(u8, ServerId, u16)> {
 
 /// Converts to ticks of the table of translated flows, rounded up. A day, the longest timeout, is
 /// 40,234.
-fn ticks(time: Duration) -> u16 {
+pub(super) fn ticks(time: Duration) -> u16 {
     let ticks = time.as_nanos().div_ceil(1 << TRANSLATED_TICK_SHIFT);
     u16::try_from(ticks).unwrap_or(u16::MAX)
 }

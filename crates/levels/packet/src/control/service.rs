@@ -15,7 +15,9 @@ use crate::quic::Quic;
 use crate::ring::{Ring, Seat};
 use crate::scheduler::FlowScheduler;
 use crate::slots::{Holder, Slots};
-use crate::snapshot::{BackendId, BackendSpec, OwnTimeouts, Protocol, Standing, VipId, VipSpec};
+use crate::snapshot::{
+    BackendId, BackendSpec, OwnTimeouts, Protocol, Sources, Standing, VipId, VipSpec,
+};
 
 /// A VIP and its pool.
 #[derive(Clone, Debug)]
@@ -29,6 +31,7 @@ pub(super) struct Service {
     pub(super) quic: Option<Arc<Quic>>,
     /// Whether packets carry the backend of the replaced ring.
     pub(super) second_chance: bool,
+    pub(super) sources: Sources,
     pub(super) pick: Pick,
     /// `None` after a restart until the next snapshot, because the tables do not record it.
     pub(super) scheduler: Option<FlowScheduler>,
@@ -132,6 +135,7 @@ impl Service {
             timeouts: OwnTimeouts::default(),
             quic: None,
             second_chance: false,
+            sources: Sources::default(),
             pick,
             scheduler: None,
             salt,

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use super::bytes::{bytes, get};
 use crate::abi::{
     AccessChange, Backend, Directory, PROBES_MAX, QUIC_CONFIGS, QuicServer, Range, SERVICE_QUIC,
-    SLOTS_MAX, Service, Vip, vip_kind,
+    SLOTS_MAX, Service, Source, SourceSet, Vip, vip_kind,
 };
 use crate::access::Access;
 use crate::limits::Limits;
 use crate::quic::{Quic, QuicConfig, ServerId};
 use crate::ring::Ring;
-use crate::snapshot::{BackendId, Ports, Protocol, VipId};
+use crate::snapshot::{BackendId, Ports, Protocol, Sources, VipId};
 
 /// The published directory.
 #[derive(Clone, Debug)]
@@ -27,6 +27,7 @@ pub(crate) struct PublishedService {
     pub(crate) service: Service,
     pub(crate) backends: Vec<Backend>,
     pub(crate) access: Access,
+    pub(crate) sources: Sources,
     pub(crate) ring: Ring,
     pub(crate) next: Ring,
     pub(crate) sequence: Ring,
@@ -147,7 +148,26 @@ fn service_of(
         backends,
         access: Access::published(changes),
         quic: None,
+        sources: sources_of(limits, bytes, service.number, vip)?,
     })
+}
+
+/// Reads the sources of a service number.
+fn sources_of(limits: &Limits, bytes: &[u8], number: u16, vip: VipId) -> Option<Sources> {
+    let at = |offset: u32| (offset - limits.directory_offset) as usize;
+    let set: SourceSet = get(bytes, at(limits.source_sets_offset), usize::from(number))?;
+    if set.sources == 0 {
+        return Some(Sources::default());
+    }
+    let end = set.first.checked_add(set.sources)?;
+    let family = if vip.address.is_ipv4() { 4 } else { 6 };
+    let address = |index: u16| {
+        let source: Source = get(bytes, at(limits.sources_offset), usize::from(index))?;
+        address_of(&source.address, family)
+    };
+    let addresses = (set.first..end).map(address).collect::<Option<Vec<_>>>()?;
+    let port_last = set.port_first.checked_add(set.ports.checked_sub(1)?)?;
+    Some(Sources { addresses, port_first: set.port_first, port_last })
 }
 
 /// Converts an address from the directory; `None` if the family is invalid.

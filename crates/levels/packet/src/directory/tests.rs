@@ -3,7 +3,7 @@ use crate::abi::{BACKEND_LIVE, FlowKey};
 use crate::directory::bytes::{bytes, get};
 use crate::limits::Capacity;
 use crate::ring::Ring;
-use crate::snapshot::Protocol;
+use crate::snapshot::{Protocol, Sources};
 
 fn limits() -> Limits {
     Limits::new(&Capacity {
@@ -39,8 +39,9 @@ fn record(vip: VipId, forward: Forward, backends: &[(&str, u16)]) -> ServiceReco
         ..Service::default()
     };
     let backends = backends.iter().map(backend).collect();
-    let (quic, servers) = (Vec::new(), Vec::new());
-    ServiceRecord { vip, service, backends, access: Access::new(true, [3, 5]), quic, servers }
+    let (quic, servers, sources) = (Vec::new(), Vec::new(), Sources::default());
+    let access = Access::new(true, [3, 5]);
+    ServiceRecord { vip, service, backends, access, quic, servers, sources }
 }
 
 /// The maximum number of stations.
@@ -61,6 +62,14 @@ fn written(records: &[ServiceRecord]) -> (Limits, Vec<u64>) {
     (limits, words)
 }
 
+fn full_nat(text: &str, number: u16, sources: &[&str]) -> ServiceRecord {
+    let mut record = record(vip(text, Ports::One(80)), Forward::FullNat, &[]);
+    record.service.number = number;
+    let addresses = sources.iter().map(|source| source.parse().unwrap()).collect();
+    record.sources = Sources { addresses, port_first: 5000, port_last: 5009 };
+    record
+}
+
 fn every_kind() -> Vec<ServiceRecord> {
     vec![
         record(
@@ -73,6 +82,8 @@ fn every_kind() -> Vec<ServiceRecord> {
         record(vip("2001:db8::1/tcp", Ports::Range(8000, 8100)), Forward::Gue, &[("10.9.9.9", 0)]),
         record(vip("192.0.2.1/udp", Ports::One(53)), Forward::DirectRouting, &[("10.0.0.3", 0)]),
         record(vip("192.0.2.1/tcp", Ports::One(0)), Forward::Tunnel, &[]),
+        full_nat("192.0.2.2/tcp", 14, &["10.0.0.200", "10.0.0.201"]),
+        full_nat("2001:db8::2/tcp", 15, &["2001:db8::c8"]),
     ]
 }
 
@@ -86,6 +97,9 @@ fn what_is_written_is_read_back() {
     for (record, found) in records.iter().zip(&published.services) {
         assert_eq!(found.vip, record.vip);
         assert_eq!(found.backends, record.backends);
+        if record.service.forward == Forward::FullNat as u8 {
+            assert_eq!(found.sources, record.sources);
+        }
         let slots = record.backends.len() as u32;
         let changes = record.access.changes().len() as u32;
         let expected =
@@ -115,6 +129,10 @@ fn every_vip_is_found_as_the_program_looks_for_it() {
         assert_eq!(found.kind, vip_kind::ADDRESS);
         assert_eq!((found.service, found.udp_service), (service, udp_service), "{address}");
     }
+    for source in ["10.0.0.200", "10.0.0.201", "2001:db8::c8"] {
+        assert_eq!(find(source, 0, 0).unwrap().kind, vip_kind::SOURCE);
+    }
+    assert_ne!(head.flags & DIRECTORY_PORTS, 0);
     assert_eq!(find("192.0.2.1", 444, 6), None);
     let ranges = find("192.0.2.1", 0, 17).unwrap();
     let start = (limits.ranges_offset - limits.directory_offset) as usize;
@@ -140,7 +158,7 @@ fn replies_become_their_vips() {
     };
     let expected = [(0, 0, 8080, 443), (0, 1, 443, 443), (1, 2, 0, 0)];
     assert_eq!(found.iter().map(ports).collect::<Vec<_>>(), expected);
-    assert_eq!(head.flags, DIRECTORY_REVERSE);
+    assert_eq!(head.flags, DIRECTORY_REVERSE | DIRECTORY_PORTS);
     assert_eq!(found[0].vip, address_bytes("192.0.2.1".parse().unwrap()).0);
 }
 

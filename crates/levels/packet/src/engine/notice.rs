@@ -125,6 +125,18 @@ pub enum Notice {
         /// The interface at which replies arrive.
         interface: Arc<str>,
     },
+    /// full-nat: this machine uses a source address for its own connections.
+    SourceShared {
+        /// The source address.
+        address: IpAddr,
+        /// A backend towards which the kernel uses it.
+        backend: IpAddr,
+    },
+    /// full-nat: this machine does not have a source address.
+    SourceElsewhere {
+        /// The source address.
+        address: IpAddr,
+    },
     /// There are more MAC addresses than the table can hold.
     TooManyMacs {
         /// Number of addresses, counted on each interface.
@@ -269,6 +281,17 @@ impl Notice {
                  first to a client whose next hop's MAC address is unknown: sysctl \
                  net.ipv4.conf.{interface}.accept_local=1"
             ),
+            Notice::SourceShared { address, backend } => write!(
+                f,
+                "this machine uses the source address {address} for its own connections to {backend}, as health checks: \
+                 replies to a port that full-nat uses too go to a client. Give full-nat addresses of its own, added \
+                 after those of the machine"
+            ),
+            Notice::SourceElsewhere { address } => write!(
+                f,
+                "this machine does not have the source address {address}: replies return only if routers send it here \
+                 (ip addr add {address}/32 dev INTERFACE; IPv6: /128)"
+            ),
             _ => Ok(()),
         }
     }
@@ -374,6 +397,8 @@ impl Notice {
             | Notice::OffLink { .. }
             | Notice::OwnVip { .. }
             | Notice::NotForwarding { .. }
+            | Notice::SourceShared { .. }
+            | Notice::SourceElsewhere { .. }
             | Notice::TooManyMacs { .. }
             | Notice::Network { .. } => "packet.route",
             Notice::Peer { .. } | Notice::NotSharing { .. } => "packet.peer",
@@ -444,7 +469,10 @@ impl fmt::Display for Notice {
                 "backend {backend} is behind gateway {gateway}, and direct-routing reaches only backends on the same \
                  link; use forward = \"tunnel\""
             ),
-            Notice::NotForwarding { .. } | Notice::OwnVip { .. } => self.setting(f),
+            Notice::NotForwarding { .. }
+            | Notice::OwnVip { .. }
+            | Notice::SourceShared { .. }
+            | Notice::SourceElsewhere { .. } => self.setting(f),
             Notice::TooManyMacs { macs } => write!(
                 f,
                 "{macs} MAC addresses are to be taken on all interfaces together, and there is room for {}: frames to \

@@ -15,7 +15,7 @@ use equipoise_core::Health;
 use super::attach::Attachments;
 use super::capturing::{Capturing, mark};
 use super::device::Device;
-use super::kernel::{accepts_local, forwards, is_own};
+use super::kernel::{accepts_local, forwards, is_own, monotonic_ns, source_towards};
 use super::netlink::Netlink;
 use super::next_hops::{Change, NextHops};
 use super::notice::Notice;
@@ -63,6 +63,8 @@ pub(super) struct Worker {
     stations: BTreeSet<Station>,
     /// Backends without a usable route, which have already been logged.
     said: BTreeSet<IpAddr>,
+    /// Sources of full-nat with a problem, which have already been logged.
+    said_sources: BTreeSet<IpAddr>,
     not_learnt: (usize, Option<Instant>),
     network_retry: Option<Instant>,
     /// Whether the last write of the ledger failed.
@@ -86,7 +88,9 @@ impl Worker {
         let now = Instant::now();
         let place = Place::open(&options.instance, &options.run_folder)?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(EngineError::Cpus)?;
-        let capacity = options.flows.capacity(u32::try_from(cpus).unwrap_or(u32::MAX));
+        let full_nat = wanted.snapshot.vips.iter().any(|vip| vip.forward == Forward::FullNat);
+        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+        let capacity = options.flows.capacity(cpus, full_nat);
         let seed = match &options.flows.seed {
             Some(secret) => secret.seed(),
             None => place.seed()?,
@@ -115,6 +119,7 @@ impl Worker {
             wanted: Wanted::default(),
             stations: BTreeSet::new(),
             said: BTreeSet::new(),
+            said_sources: BTreeSet::new(),
             not_learnt: (0, None),
             network_retry: None,
             ledger_failed: false,
@@ -270,8 +275,10 @@ impl Worker {
             control: self.control.status(),
             interfaces: self.attachments.status(),
             tunnels: self.tunnels.reports(),
+            ports: self.control.ports_in_use(monotonic_ns()),
             kernel_bytes: u64::from(self.limits.tables_bytes)
                 + u64::from(self.limits.state_bytes)
+                + u64::from(self.limits.ports_bytes)
                 + cpus,
             fleet: self.fleet_status(),
             heavy: self.control.heavy_traffic().cloned(),
@@ -429,10 +436,10 @@ impl Worker {
 
     /// Checks forwarding: replies under nat use the kernel's routing tables, which require
     /// forwarding to be enabled.
-    fn judge_forwarding(&self) {
+    fn judge_forwarding(&mut self) {
         for v6 in [false, true] {
             let translates =
-                |vip: &VipSpec| vip.forward == Forward::Nat && vip.address.is_ipv6() == v6;
+                |vip: &VipSpec| vip.forward.translates() && vip.address.is_ipv6() == v6;
             if !self.wanted.snapshot.vips.iter().any(translates) {
                 continue;
             }
@@ -442,19 +449,41 @@ impl Worker {
             }
         }
         self.judge_own_vips();
+        self.judge_sources();
     }
 
     /// Checks nat's VIPs that this machine has itself. The kernel routes replies while the MAC
     /// address of their next hop is unknown, and takes those from its own address for forged.
     fn judge_own_vips(&self) {
         let vips = self.wanted.snapshot.vips.iter();
-        let mut vips = vips.filter(|vip| vip.forward == Forward::Nat && vip.address.is_ipv4());
+        let mut vips = vips.filter(|vip| vip.forward.translates() && vip.address.is_ipv4());
         let Some(vip) = vips.find(|vip| is_own(vip.address)).map(|vip| vip.address) else {
             return;
         };
         if let Some(interface) = self.wanted.interfaces.keys().find(|name| !accepts_local(name)) {
             Notice::OwnVip { vip, interface: Arc::clone(interface) }.log();
         }
+    }
+
+    /// Checks the source addresses of full-nat: the network must bring their packets here, and this
+    /// machine's own connections must not use them.
+    fn judge_sources(&mut self) {
+        let mut wrong = BTreeSet::new();
+        for vip in &self.wanted.snapshot.vips {
+            for &address in &vip.sources.addresses {
+                let own =
+                    vip.backends.iter().find(|it| source_towards(it.address) == Some(address));
+                let notice = match own {
+                    Some(backend) => Notice::SourceShared { address, backend: backend.address },
+                    None if !is_own(address) => Notice::SourceElsewhere { address },
+                    None => continue,
+                };
+                if wrong.insert(address) && !self.said_sources.contains(&address) {
+                    notice.log();
+                }
+            }
+        }
+        self.said_sources = wrong;
     }
 
     /// Logs problems with the route to each backend, once.
@@ -517,7 +546,7 @@ impl Worker {
     /// Returns the indices of interfaces that send packets: those to backends, and those of replies
     /// as far as known.
     fn ways_out(&self) -> BTreeSet<u32> {
-        let is_nat = |vip: &VipSpec| vip.forward == Forward::Nat;
+        let is_nat = |vip: &VipSpec| vip.forward.translates();
         let translates = self.wanted.snapshot.vips.iter().any(is_nat);
         let replies = self.wanted.interfaces.keys().filter(|_| translates);
         let replies = replies.filter_map(|name| Some(self.hops.interface(name)?.index));

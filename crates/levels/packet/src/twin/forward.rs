@@ -46,7 +46,8 @@ pub(super) fn forward(
     if parsed.ip_bytes + overhead_bytes + spare_bytes > usize::from(backend.mtu) {
         return too_big(parsed, service, directory, around, state);
     }
-    if service.forward == Forward::Nat as u8 && parsed.ttl <= 1 {
+    let translates = Forward::from_number(service.forward).is_some_and(Forward::translates);
+    if translates && parsed.ttl <= 1 {
         return Verdict::Drop(Reason::TtlExpired);
     }
     Verdict::out_of(backend.ifindex, around)

@@ -7,6 +7,7 @@
 mod decision;
 mod forward;
 mod pick;
+mod ports;
 mod quic;
 mod second_chance;
 mod state;
@@ -18,6 +19,8 @@ use std::collections::HashMap;
 pub use decision::{Decision, Route, Surroundings, Verdict};
 pub use forward::overhead_bytes;
 use pick::{Choice, Occasion};
+pub(crate) use ports::PortState;
+use ports::{Answered, Ports};
 use state::{Limited, State};
 pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
@@ -124,6 +127,9 @@ impl Twin {
             return (packet.foreign(mac), None);
         }
         let Tuple { family, protocol, destination, .. } = &parsed.tuple;
+        if packet.tables.is_source(*family, destination) {
+            return self.of_source(packet);
+        }
         let address = packet.tables.address(*family, destination);
         let Some(address) = address.filter(|_| !packet.around.replies_only) else {
             return match parsed.place {
@@ -133,11 +139,8 @@ impl Twin {
         };
         let at = packet.tables.first_service(&address, *protocol);
         let (decision, first) = self.of_vip(packet, at);
-        let is_sent_on = matches!(
-            packet.around.route,
-            Route::Out(_) | Route::KernelForwards | Route::NoNeighbour(_)
-        );
-        if decision.verdict == Verdict::Pass && is_sent_on && !parsed.is_neighbour_discovery() {
+        let is_passed = decision.verdict == Verdict::Pass && decision.backend.is_none();
+        if is_passed && packet.is_sent_on() && !parsed.is_neighbour_discovery() {
             // The kernel would send it back to the routers, which bring the VIP's packets here.
             return (Decision::drop(Reason::NoService, at), None);
         }
@@ -186,7 +189,37 @@ impl Twin {
             return Decision::drop(Reason::FragmentUnknown, Some(at));
         }
         packet.state.count(Some(at.service.number), Reason::Fragment);
-        packet.forward(at, first.digest, first.slot, How::Fragment)
+        let decision = packet.forward(at, first.digest, first.slot, How::Fragment);
+        packet.with_source(decision, &packet.parsed.tuple, first.digest)
+    }
+
+    /// Decides about a packet to a source address of full-nat: a reply, or one to this machine.
+    fn of_source(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
+        let pass = (Decision::of(Verdict::Pass), None);
+        let parsed = packet.parsed;
+        let answered = match (parsed.place, parsed.icmp) {
+            _ if parsed.fault.is_some() => None,
+            (Place::Later, _) => self.first_fragment(packet).and_then(|first| {
+                let answered = packet.ports().at(first.digest.0 as u32 as usize)?;
+                let is_it = first.slot == NO_SLOT && answered.count == first.digest.0 >> 32;
+                is_it.then_some(answered)
+            }),
+            (_, None) => packet.answered(&parsed.tuple),
+            (Place::Whole, Some(Icmp::Error(quoted))) => packet.answered(&quoted.turned()),
+            _ => None,
+        };
+        let Some(answered) = answered else { return pass };
+        let first = (parsed.place == Place::First).then_some(Fragment {
+            digest: Digest(answered.index as u64 | answered.count << 32),
+            service: answered.at.index as u16,
+            number: answered.at.service.number,
+            slot: NO_SLOT,
+            at_ns: packet.around.now_ns,
+        });
+        if parsed.icmp.is_none() && parsed.place != Place::Later {
+            packet.ports().answered(&answered);
+        }
+        (packet.send_reply(answered.at, &answered.client), first)
     }
 }
 
@@ -279,7 +312,7 @@ impl Packet<'_> {
         } else {
             state.learn(number, digest, slot, how, event_kind(parsed));
         }
-        let first = (parsed.place == Place::First).then_some(Fragment {
+        let mut first = (parsed.place == Place::First).then_some(Fragment {
             digest,
             service: index,
             number,
@@ -297,7 +330,55 @@ impl Packet<'_> {
                 self.note_sender(tuple);
             }
         }
-        (decision, first)
+        if at.service.forward != Forward::FullNat as u8 || !is_forwarded(&decision) {
+            return (decision, first);
+        }
+        let known = self.tables.tuple_digest(&at.service, tuple);
+        first.iter_mut().for_each(|first| first.digest = known);
+        (self.with_source(decision, tuple, known), first)
+    }
+
+    fn ports(&self) -> Ports<'_> {
+        Ports::new(self.state, self.tables, self.parsed, self.around.now_ns)
+    }
+
+    /// The flow of a reply to a source address of full-nat.
+    fn answered(&self, from: &Tuple) -> Option<Answered> {
+        let ours = matches!(from.protocol, protocol::TCP | protocol::UDP);
+        ours.then(|| self.ports().of_reply(from)).flatten()
+    }
+
+    /// full-nat: the packet leaves if its flow has a source. `digest` is of the flow's five-tuple.
+    fn with_source(&self, decision: Decision, tuple: &Tuple, digest: Digest) -> Decision {
+        let (Some(at), Some((_, backend))) = (decision.service, decision.backend) else {
+            return decision;
+        };
+        if at.service.forward != Forward::FullNat as u8 || !is_forwarded(&decision) {
+            return decision;
+        }
+        let is_error = self.parsed.icmp.is_some();
+        let is_later = self.parsed.place == Place::Later;
+        let keeps = is_error || is_later;
+        let reason = match self.ports().asked(at.service.number, &backend, tuple, digest, keeps) {
+            Some(changed) => {
+                if changed {
+                    self.note_sender(tuple);
+                }
+                return decision;
+            }
+            None if is_later => Reason::FragmentUnknown,
+            None if is_error && !self.is_sent_on() => {
+                return Decision { verdict: Verdict::Pass, ..decision };
+            }
+            None if is_error => Reason::NoService,
+            None => Reason::PortsExhausted,
+        };
+        Decision { verdict: Verdict::Drop(reason), ..decision }
+    }
+
+    /// Whether the kernel would send a packet to the VIP on to the routers.
+    fn is_sent_on(&self) -> bool {
+        matches!(self.around.route, Route::Out(_) | Route::KernelForwards | Route::NoNeighbour(_))
     }
 
     /// Returns the slot of the backend that the packet's connection id names.
@@ -323,14 +404,18 @@ impl Packet<'_> {
         self.state.note_sender(self.tables.sender_index(&tuple.source), &sender);
     }
 
-    /// Whether the client of a reply is known to send by this interface.
-    fn is_sender(&self, ifindex: u32) -> bool {
-        let client = match self.parsed.icmp {
+    /// The client of a reply.
+    fn client(&self) -> AddressBytes {
+        match self.parsed.icmp {
             Some(Icmp::Error(quoted)) => quoted.turned().destination,
             _ => self.parsed.tuple.destination,
-        };
-        let index = self.tables.sender_index(&client);
-        self.state.sender_ifindex(index, &client) == Some(ifindex)
+        }
+    }
+
+    /// Whether a client is known to send by this interface.
+    fn is_sender(&self, client: &AddressBytes, ifindex: u32) -> bool {
+        let index = self.tables.sender_index(client);
+        self.state.sender_ifindex(index, client) == Some(ifindex)
     }
 
     fn translated(&self, service: &Service, of: u8) -> Translated<'_> {
@@ -426,27 +511,30 @@ impl Packet<'_> {
     }
 
     fn translate(&self, reverse: &Reverse) -> Decision {
-        let parsed = self.parsed;
         let Some(at) = self.tables.service(reverse.service) else {
             return Decision::drop(Reason::Tables, None);
         };
         if self.around.route == Route::Local {
             return Decision::of(Verdict::Pass);
         }
+        self.send_reply(at, &self.client())
+    }
+
+    /// Sends a translated reply to its client.
+    fn send_reply(&self, at: ServiceAt, client: &AddressBytes) -> Decision {
         let number = Some(at.service.number);
-        if parsed.ttl <= 1 {
+        if self.parsed.ttl <= 1 {
             return Decision::drop(Reason::TtlExpired, Some(at));
         }
         self.state.count(number, Reason::Reply);
         let verdict = match self.around.route {
             Route::Out(ifindex) => Verdict::out_of(ifindex, self.around),
             // It goes back where the client's packets come from.
-            Route::NoNeighbour(ifindex) if self.is_sender(ifindex) => {
+            Route::NoNeighbour(ifindex) if self.is_sender(client, ifindex) => {
                 Verdict::out_of(ifindex, self.around)
             }
             Route::None => Verdict::Drop(Reason::NoRoute),
-            Route::Local => Verdict::Pass,
-            Route::Kernel | Route::KernelForwards | Route::NoNeighbour(_) => {
+            Route::Local | Route::Kernel | Route::KernelForwards | Route::NoNeighbour(_) => {
                 self.state.count(number, Reason::ToKernel);
                 Verdict::Pass
             }

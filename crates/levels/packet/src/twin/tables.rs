@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use equipoise_pog::Seed;
 
 use crate::abi::{
-    AccessChange, BACKEND_LIVE, Backend, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE, Directory,
-    FlowKey, MACS, Mac, PROBES_MAX, Plain, QUIC_CONFIGS, QuicConfig, QuicServer, RANGES_MAX, Range,
-    Reverse, SENDERS, Service, Vip, vip_kind,
+    AccessChange, BACKEND_LIVE, Backend, DIRECTORY_PORTS, DIRECTORY_REPLIES_ALL, DIRECTORY_REVERSE,
+    Directory, FlowKey, MACS, Mac, PROBES_MAX, Plain, QUIC_CONFIGS, QuicConfig, QuicServer,
+    RANGES_MAX, Range, Reverse, SENDERS, Service, Source, SourceSet, Vip, vip_kind,
 };
 use crate::address_hash::{address_hash, station_hash};
 use crate::digest::{Digest, KeyBytes, first_of_prefix};
@@ -99,6 +99,33 @@ impl<'a> Tables<'a> {
                 (vip.kind, vip.family, vip.protocol) == (kind, family, protocol)
                     && (vip.port, &vip.address) == (port, address)
             })
+    }
+
+    /// Whether an address is a source of full-nat.
+    pub(super) fn is_source(&self, family: u8, address: &AddressBytes) -> bool {
+        self.directory.flags & DIRECTORY_PORTS != 0
+            && self.vip(family, address, 0, 0, vip_kind::SOURCE).is_some()
+    }
+
+    /// The sources of a service number.
+    pub(super) fn source_set(&self, number: u16) -> Option<SourceSet> {
+        (u32::from(number) < self.limits.services_max)
+            .then(|| self.entry(self.limits.source_sets_offset, number.into()))
+    }
+
+    /// The source address at an index.
+    pub(super) fn source(&self, index: u32) -> AddressBytes {
+        self.entry::<Source>(self.limits.sources_offset, index.min(self.limits.sources_max - 1))
+            .address
+    }
+
+    /// Returns the hash of a source at a backend, from a reply: of all but the source's port, which
+    /// is added.
+    pub(super) fn port_key(&self, reply: &Tuple) -> u64 {
+        let seed = Seed { k0: self.directory.digest_k0, k1: self.directory.digest_k1 };
+        let of_address = Tuple { destination_port: 0, ..*reply };
+        let hash = tuple_key(&of_address).digest(seed, PORT_SALT).0;
+        hash.wrapping_add(reply.destination_port.into())
     }
 
     /// The entry of a client's way back.
@@ -249,11 +276,20 @@ fn flow_key(service: &Service, tuple: &Tuple, source_mac: [u8; 6]) -> KeyBytes {
         4 => KeyBytes::SourceV4(v4(&source)),
         _ => KeyBytes::SourceV6(source),
     };
-    match (FlowKey::from_numbers(service.key, service.key_bits), tuple.family) {
-        (Some(FlowKey::SourceMac), _) => KeyBytes::Mac(source_mac),
-        (Some(FlowKey::SourceAddress), _) => of_source(tuple.source),
-        (Some(FlowKey::SourcePrefix(bits)), _) => of_source(first_of_prefix(&tuple.source, bits)),
-        (_, 4) => KeyBytes::V4(equipoise_pog::FiveTupleV4::new(
+    match FlowKey::from_numbers(service.key, service.key_bits) {
+        Some(FlowKey::SourceMac) => KeyBytes::Mac(source_mac),
+        Some(FlowKey::SourceAddress) => of_source(tuple.source),
+        Some(FlowKey::SourcePrefix(bits)) => of_source(first_of_prefix(&tuple.source, bits)),
+        _ => tuple_key(tuple),
+    }
+}
+
+/// `EQP_PORT_SALT`
+const PORT_SALT: u64 = 0x6571_705f_706f_7274;
+
+fn tuple_key(tuple: &Tuple) -> KeyBytes {
+    match tuple.family {
+        4 => KeyBytes::V4(equipoise_pog::FiveTupleV4::new(
             (v4(&tuple.source).into(), tuple.source_port),
             (v4(&tuple.destination).into(), tuple.destination_port),
             tuple.protocol,

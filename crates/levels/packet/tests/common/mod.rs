@@ -29,6 +29,7 @@ pub const CAPACITY: Capacity = Capacity {
     services: 16,
     backends: 64,
     prefixes: 16,
+    full_nat_flows: 0,
     rings: 8,
     ring_entries: 251,
     cpus: 64,

@@ -6,7 +6,7 @@ use equipoise_core::Generation;
 use equipoise_packet::FlowScheduler::Maglev;
 use equipoise_packet::abi::Forward;
 use equipoise_packet::control::ApplyError;
-use equipoise_packet::{Ports, Snapshot, VipSpec};
+use equipoise_packet::{Ports, Snapshot, Sources, VipSpec};
 
 use super::world::*;
 
@@ -89,6 +89,24 @@ fn what_there_is_no_room_for_is_refused_with_what_to_raise() {
     assert!(refused.contains("9 VIPs") && refused.contains("room for 8"), "{refused}");
     let refused = with(vec![vip(1, Maglev, &(0..65).collect::<Vec<_>>())]).unwrap_err();
     assert!(refused.to_string().contains("room for 64"), "{refused}");
+}
+
+#[test]
+fn sources_of_full_nat_are_refused_without_room_or_if_something_else_has_them() {
+    let full = |addresses: &[IpAddr]| {
+        let sources = Sources { addresses: addresses.to_vec(), ..Sources::default() };
+        VipSpec { forward: Forward::FullNat, sources, ..vip(1, Maglev, &[1]) }
+    };
+    let own = IpAddr::from([10, 201, 0, 1]);
+    // These tables have no memory for ports.
+    assert!(matches!(with(vec![full(&[own])]).unwrap_err(), ApplyError::NoPorts { .. }));
+    for wrong in [&[][..], &[own, own], &[IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]] {
+        assert!(matches!(with(vec![full(wrong)]).unwrap_err(), ApplyError::Sources { .. }));
+    }
+    for used in [vip(1, Maglev, &[]).address, address_of(1)] {
+        let refused = with(vec![full(&[own, used])]).unwrap_err();
+        assert!(matches!(refused, ApplyError::SourceUsed { address, .. } if address == used));
+    }
 }
 
 #[test]

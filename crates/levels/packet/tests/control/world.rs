@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) snapshot: Snapshot,
     /// The ledger that the control side noted for its successor.
     pub(crate) ledger: Option<Ledger>,
+    /// The last frame to a backend.
+    pub(crate) sent: Vec<u8>,
     /// Sums of all ticks.
     pub(crate) done: Tick,
 }
@@ -55,6 +57,7 @@ pub(crate) fn capacity() -> Capacity {
         services: 8,
         backends: 64,
         prefixes: 1024,
+        full_nat_flows: 0,
         rings: 24,
         ring_entries: 4093,
         cpus: 2,
@@ -95,6 +98,7 @@ pub(crate) fn vip(vip: u8, scheduler: FlowScheduler, backends: &[Backend]) -> Vi
         key: FlowKey::FiveTuple,
         scheduler,
         access: Access::default(),
+        sources: Default::default(),
         timeouts: OwnTimeouts::default(),
         quic: None,
         second_chance: false,
@@ -190,6 +194,7 @@ impl World {
             now: Instant::now(),
             snapshot: Snapshot::default(),
             ledger,
+            sent: Vec::new(),
             done: Tick::default(),
         };
         world.start(registry);
@@ -271,7 +276,10 @@ impl World {
         match verdict {
             XDP_DROP => None,
             XDP_PASS => panic!("{packet:?} is not for a VIP"),
-            _ => Some(frame),
+            _ => {
+                self.sent.clone_from(&frame);
+                Some(frame)
+            }
         }
     }
 

@@ -122,6 +122,7 @@ fn capacity(flows: usize) -> Capacity {
         services: 8,
         backends: 256,
         prefixes: 1024,
+        full_nat_flows: 0,
         rings: 16,
         ring_entries: 4093,
         cpus: 2,

@@ -26,6 +26,7 @@ fn packet() -> PacketStatus {
     };
     let vip = VipStatus {
         quic: Vec::new(),
+        source_ports: None,
         vip: "192.0.2.1:80/tcp".into(),
         pool: "web".into(),
         forward: "nat".into(),

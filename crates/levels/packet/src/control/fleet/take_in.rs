@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use super::super::Control;
 use super::{Ack, FleetMessage, FlowPart, MISSING_MAX};
-use crate::abi::Forward;
 use crate::registry::{Evidence, Flow, FlowState};
 use crate::slots::Holder;
 use crate::snapshot::{BackendId, Standing, VipId};
@@ -62,7 +61,7 @@ impl Control {
         let room = (self.limits.backends_max as usize).saturating_sub(used);
         let service = self.services[usize::from(number)].as_mut()?;
         // Under nat, the listed backends determine which replies are translated.
-        let is_possible = service.forward != Forward::Nat && backend.port.is_none();
+        let is_possible = !service.forward.translates() && backend.port.is_none();
         let is_family = service.forward.is_tunnel()
             || backend.address.is_ipv4() == service.id.address.is_ipv4();
         // One that is listed without a slot is down, or has no room.

@@ -49,7 +49,7 @@ impl Outer {
         let udp = match forward {
             Forward::Tunnel => Vec::new(),
             Forward::Gue => self.udp(packet.len(), variation),
-            Forward::Nat | Forward::DirectRouting => return None,
+            Forward::Nat | Forward::FullNat | Forward::DirectRouting => return None,
         };
         let protocol = match (forward, inner_v4) {
             (Forward::Gue, _) => UDP,
