@@ -33,6 +33,7 @@ pub(crate) fn capacity(traffic: &Traffic, plan: &Plan, cpus: u32) -> Capacity {
         pins,
         services: traffic.vips.max(8),
         rings: 2 * traffic.vips.max(8),
+        full_nat_flows: if plan.forward == Forward::FullNat { traffic.flows } else { 0 },
         cpus,
         sample_every: plan.sample_every,
         ..Capacity::default()
@@ -109,7 +110,7 @@ impl Contender for Equipoise {
     }
 
     fn keeps_packet(&self) -> bool {
-        self.plan.forward != Forward::Nat
+        !self.plan.forward.translates()
     }
 
     fn maps(&self) -> Result<Vec<(String, u64)>> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{
     BACKEND_ELIGIBLE, BACKEND_LIVE, BACKEND_REACHABLE, Backend, DIRECTORY_REVERSE, Directory,
-    FlowKey, Forward, MACS, Mac, NO_SLOT, Pick, Plain, SERVICE_SECOND_CHANCE, Service, Vip,
-    vip_kind,
+    FlowKey, Forward, MACS, Mac, NO_SLOT, Pick, Plain, SERVICE_SECOND_CHANCE, Service, Source,
+    SourceSet, Vip, vip_kind,
 };
 use equipoise_packet::{
     Capacity, Digest, DigestHash, Limits, Memory, PinController, PogCell, TablesPublisher,
@@ -107,6 +107,10 @@ impl Words<'_> {
             self.put_vip(traffic, vip);
             let service = service(traffic, vip, ring.len(), plan);
             self.put(limits.services_offset, vip as usize, service);
+            if plan.forward == Forward::FullNat {
+                let set = source_set(traffic, vip);
+                self.put(limits.source_sets_offset, vip as usize, set);
+            }
             let start = self.index(limits.rings_offset) * 8 + vip as usize * ring.len() * 2;
             self.put_ring(start, ring.iter().copied());
             if let Some(each) = plan.replaced {
@@ -118,6 +122,8 @@ impl Words<'_> {
                 self.put_ring(after, ring.iter().enumerate().map(replaced));
             }
         }
+        let (address, _) = octets(traffic.family.backend(usize::from(SOURCE)));
+        self.put(limits.sources_offset, 0, Source { address });
         for number in 0..plan.backends {
             let backend = backend(traffic, number, plan);
             self.put(limits.backends_offset, usize::from(number), backend);
@@ -228,6 +234,19 @@ fn service(traffic: &Traffic, vip: u32, ring_len: usize, plan: &Plan) -> Service
         pick: Pick::Ring as u8,
         ..if plan.replaced.is_some() { second_chance } else { Service::default() }
     }
+}
+
+/// The only source address: a backend's that does not exist.
+const SOURCE: u16 = 200;
+/// Lives of flows, in ticks: longer than the experiment.
+const TICKS: u16 = 10_000;
+
+fn source_set(traffic: &Traffic, vip: u32) -> SourceSet {
+    let (address, _) = octets(traffic.family.vip(vip));
+    let (port_first, ports) = (1024, 64_512);
+    let (tcp, closing, udp) = (TICKS, TICKS, TICKS);
+    let service = vip as u16;
+    SourceSet { vip: address, first: 0, sources: 1, port_first, ports, tcp, closing, udp, service }
 }
 
 fn backend(traffic: &Traffic, number: u16, plan: &Plan) -> Backend {

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail, ensure};
 use equipoise_lab_runner::{Case, Row, measure};
+use equipoise_packet::Capacity;
 use equipoise_packet::abi::Forward;
 
 use crate::bench::{self, Times};
@@ -39,10 +40,11 @@ pub(crate) struct Time {
 }
 
 /// Two contenders by their columns, and the column of their ratio.
-const RATIOS: [(&str, &str, &str); 7] = [
+const RATIOS: [(&str, &str, &str); 8] = [
     ("direct", "katran_direct", "direct_over_katran"),
     ("tunnel", "katran_tunnel", "tunnel_over_katran"),
     ("nat", "katran_tunnel", "nat_over_katran"),
+    ("full_nat", "nat", "full_nat_over_nat"),
     ("pinned_direct", "katran_direct", "pinned_direct_over_katran"),
     ("pinned_tunnel", "katran_tunnel", "pinned_tunnel_over_katran"),
     ("katran_direct", "katran_tunnel", "katran_direct_over_tunnel"),
@@ -75,10 +77,14 @@ impl Time {
             ("direct", Forward::DirectRouting, false, 0),
             ("tunnel", Forward::Tunnel, false, 0),
             ("nat", Forward::Nat, false, 0),
+            ("full_nat", Forward::FullNat, false, 0),
             ("pinned_direct", Forward::DirectRouting, true, 0),
             ("pinned_tunnel", Forward::Tunnel, true, 0),
             ("elephants", Forward::DirectRouting, false, SAMPLE_EVERY),
         ] {
+            if forward == Forward::FullNat && flows > Capacity::FULL_NAT_FLOWS_MAX {
+                continue;
+            }
             let (backends, ifindex) = (BACKENDS, LOOPBACK);
             let plan = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
             let mut balancer = Equipoise::load(name, &traffic, plan, 1)?;
