@@ -9,8 +9,8 @@ fn counted_together(limit: &Table) -> &'static str {
     if limit.title == "[[session.limit]]" { "by = \"front-door\"" } else { "by = \"route\"" }
 }
 
-/// [`EVERY_TABLE`] with one option of a table set to `value`.
-pub(super) fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
+/// [`EVERY_TABLE`] with one option of a table set to `value`, or in place of one that it excludes.
+fn every_table_given(table: &Table, option: &Opt, value: &str) -> String {
     let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
     let header = lines.iter().position(|line| *line == table.title).expect("every table is there");
     // A check has one of `tcp`, `http` and `grpc`, and a token either `file` or `hash`.
@@ -26,7 +26,12 @@ pub(super) fn every_table_with(table: &Table, option: &Opt, value: &str) -> Stri
         lines.remove(place);
     }
     lines.insert(header + 1, format!("{} = {value}", option.name));
-    let mut text = lines.join("\n");
+    lines.join("\n")
+}
+
+/// [`EVERY_TABLE`] with one option of a table set to `value`, and with what the option needs.
+pub(super) fn every_table_with(table: &Table, option: &Opt, value: &str) -> String {
+    let mut text = every_table_given(table, option, value);
     // Lines that the option needs, or excludes.
     let (plain, encrypted) = ("\"http://10.0.0.1", "\"https://10.0.0.1");
     let store = "[cluster.store]\netcd = \"http://10.0.0.1:2379\"\n";
