@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Commands that run until they are stopped, or print a format of their own.
-    const WITHOUT_JSON: [&str; 12] = [
+    const WITHOUT_JSON: [&str; 13] = [
         "equipoise-run",
         "equipoise-agent",
         "equipoise-demo-cluster",
@@ -173,6 +173,7 @@ mod tests {
         "equipoise-decap",
         "equipoise-slice-worker",
         "equipoise-top",
+        "equipoise-capture",
         "equipoise-schema",
         "equipoise-completions",
         "equipoise-man",

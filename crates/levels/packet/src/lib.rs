@@ -7,6 +7,7 @@
 pub mod abi;
 mod access;
 mod address_hash;
+mod backend_id;
 pub mod capture;
 pub mod config;
 pub mod control;

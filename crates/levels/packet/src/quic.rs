@@ -10,7 +10,7 @@ use std::str::FromStr;
 use equipoise_pog::{KeyHash, Seed, SipHash13};
 
 use crate::abi;
-use crate::snapshot::BackendId;
+use crate::backend_id::BackendId;
 
 /// The connection ids of a VIP's servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use equipoise_core::{AdminState, Eligibility, Generation, Health, Weight, eligib
 
 use crate::abi::{FlowKey, Forward, Pick};
 use crate::access::Access;
+pub use crate::backend_id::BackendId;
 use crate::quic::Quic;
 use crate::scheduler::FlowScheduler;
 
@@ -149,15 +150,6 @@ pub struct BackendSpec {
     pub on_down: OnDown,
     /// It gets new flows only while no other backend does.
     pub backup: bool,
-}
-
-/// Identity of a VIP's backend across snapshots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BackendId {
-    /// The address.
-    pub address: IpAddr,
-    /// The port that the destination port becomes.
-    pub port: Option<u16>,
 }
 
 /// Treatment of the flows of an unhealthy backend.
@@ -322,15 +314,5 @@ impl fmt::Display for VipId {
             Ports::Any => f.write_str("*")?,
         }
         write!(f, "/{}", self.protocol)
-    }
-}
-
-impl fmt::Display for BackendId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.address, self.port) {
-            (address, None) => write!(f, "{address}"),
-            (IpAddr::V4(address), Some(port)) => write!(f, "{address}:{port}"),
-            (IpAddr::V6(address), Some(port)) => write!(f, "[{address}]:{port}"),
-        }
     }
 }

@@ -228,6 +228,8 @@ fn other_sample(name: &str) -> &'static str {
         "controllers" => "c9.example:9911",
         "advertise" => "c9.example",
         "methods" => "GET",
+        "source-addresses" => "192.0.2.7",
+        "source-ports" => "20000-30000",
         "tunnel-source6" => "2001:db8::/64",
         "tunnel-source" => "10.1.0.0/16",
         "seed" => "another secret of the fleet",
