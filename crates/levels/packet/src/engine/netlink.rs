@@ -225,7 +225,8 @@ pub(super) fn neighbour(entry: &NeighbourMessage) -> Option<Neighbour> {
         }
     }
     let (address, mac) = found;
-    Some(Neighbour { ifindex: entry.header.ifindex, address: address?, mac })
+    let is_static = mac.is_some() && entry.header.state == NeighbourState::Permanent;
+    Some(Neighbour { ifindex: entry.header.ifindex, address: address?, mac, is_static })
 }
 
 fn route(answer: &RouteMessage) -> Option<Route> {

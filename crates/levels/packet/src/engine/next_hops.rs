@@ -4,7 +4,7 @@
 //! triggered: at once and every second for unresolved addresses, and at longer intervals for the
 //! others, to notice changes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -55,11 +55,13 @@ pub(super) struct Neighbour {
     pub(super) address: IpAddr,
     /// `None`: unresolved.
     pub(super) mac: Option<[u8; 6]>,
+    /// An operator's static entry. A request to resolve it would remove it (Linux 5.16 and later).
+    pub(super) is_static: bool,
 }
 
 impl Neighbour {
     pub(super) fn unresolved(self) -> Neighbour {
-        Neighbour { mac: None, ..self }
+        Neighbour { mac: None, is_static: false, ..self }
     }
 }
 
@@ -97,6 +99,8 @@ pub(super) struct NextHops<N> {
     interfaces: HashMap<u32, Interface>,
     routes: HashMap<IpAddr, Route>,
     macs: HashMap<(u32, IpAddr), [u8; 6]>,
+    /// Those of `macs` that are static.
+    fixed: HashSet<(u32, IpAddr)>,
     /// Time of the next request for each neighbour.
     kick_at: HashMap<(u32, IpAddr), Instant>,
     reload_at: Option<Instant>,
@@ -111,6 +115,7 @@ impl<N: Network> NextHops<N> {
             interfaces: HashMap::new(),
             routes: HashMap::new(),
             macs: HashMap::new(),
+            fixed: HashSet::new(),
             kick_at: HashMap::new(),
             reload_at: None,
         };
@@ -193,8 +198,13 @@ impl<N: Network> NextHops<N> {
                 self.reload_at.get_or_insert(now + SETTLE);
                 false
             }
-            Change::Neighbour(Neighbour { ifindex, address, mac }) => {
+            Change::Neighbour(Neighbour { ifindex, address, mac, is_static }) => {
                 let key = (ifindex, address);
+                if is_static {
+                    self.fixed.insert(key);
+                } else {
+                    self.fixed.remove(&key);
+                }
                 let before = match mac {
                     Some(mac) => self.macs.insert(key, mac),
                     None => self.macs.remove(&key),
@@ -224,9 +234,11 @@ impl<N: Network> NextHops<N> {
         let due: Vec<_> =
             self.kick_at.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
         for (ifindex, address) in due {
-            // A notification reports an interface that is down or gone; then no request is
-            // possible.
-            let _ = self.network.kick(ifindex, address);
+            if !self.fixed.contains(&(ifindex, address)) {
+                // A notification reports an interface that is down or gone; then no request is
+                // possible.
+                let _ = self.network.kick(ifindex, address);
+            }
             let resolved = self.macs.contains_key(&(ifindex, address));
             let pause = if resolved { RESOLVED_EVERY } else { UNRESOLVED_EVERY };
             self.kick_at.insert((ifindex, address), now + pause);
@@ -272,7 +284,10 @@ impl<N: Network> NextHops<N> {
     fn reload(&mut self) -> io::Result<()> {
         let interfaces = self.network.interfaces()?;
         self.interfaces = interfaces.into_iter().map(|found| (found.index, found)).collect();
-        let resolved = self.network.neighbours()?.into_iter();
+        let neighbours = self.network.neighbours()?;
+        let fixed = neighbours.iter().filter(|it| it.is_static);
+        self.fixed = fixed.map(|it| (it.ifindex, it.address)).collect();
+        let resolved = neighbours.into_iter();
         self.macs = resolved.filter_map(|n| Some(((n.ifindex, n.address), n.mac?))).collect();
         self.routes.clear();
         for address in &self.targets {

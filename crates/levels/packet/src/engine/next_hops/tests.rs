@@ -66,7 +66,7 @@ fn aimed(fake: &Fake, targets: &[&str], now: Instant) -> NextHops<Fake> {
 }
 
 fn resolved(address: &str, mac: Option<[u8; 6]>) -> Change {
-    Change::Neighbour(Neighbour { ifindex: 2, address: ip(address), mac })
+    Change::Neighbour(Neighbour { ifindex: 2, address: ip(address), mac, is_static: false })
 }
 
 #[test]
@@ -104,6 +104,27 @@ fn the_kernel_is_asked_at_once_then_every_second_and_seldom_when_it_knows() {
     assert_eq!(kicks(&mut hops, at(19)), 1);
 }
 
+/// Linux removes a static entry that it is asked to resolve.
+#[test]
+fn a_static_entry_is_never_resolved() {
+    let (fake, start) = (network(), Instant::now());
+    let (address, mac) = (ip("10.0.0.9"), Some(MAC));
+    let entry = |is_static| Neighbour { ifindex: 2, address, mac, is_static };
+    fake.0.borrow_mut().neighbours.push(entry(true));
+    let mut hops = aimed(&fake, &["10.0.0.9"], start);
+    let kicks = |hops: &mut NextHops<Fake>, seconds| {
+        hops.tick(start + Duration::from_secs(seconds)).unwrap();
+        std::mem::take(&mut fake.0.borrow_mut().kicked).len()
+    };
+    assert_eq!(kicks(&mut hops, 0), 0);
+    assert_eq!(kicks(&mut hops, 100), 0);
+    assert_eq!(hops.hops()[&address].destination_mac, mac);
+    hops.change(Change::Neighbour(entry(false)), start + Duration::from_secs(100));
+    assert_eq!(kicks(&mut hops, 200), 1);
+    hops.change(Change::Neighbour(entry(true)), start + Duration::from_secs(200));
+    assert_eq!(kicks(&mut hops, 300), 0);
+}
+
 #[test]
 fn only_what_leads_to_a_backend_is_a_change() {
     let (fake, now) = (network(), Instant::now());
@@ -123,6 +144,7 @@ fn links_and_routes_are_read_anew_when_their_changes_pause() {
         ifindex: 2,
         address: ip("10.0.0.9"),
         mac: Some(MAC),
+        is_static: false,
     });
     assert!(!hops.change(Change::Link, now));
     assert!(!hops.tick(now).unwrap());
