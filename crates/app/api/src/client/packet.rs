@@ -47,7 +47,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn capture(&self, question: &CaptureQuestion) -> Result<CaptureStream, ClientError> {
-        let (path, media_type) = ("/v1/capture", "application/x-pcapng");
+        let (path, media_type) = ("/v1/capture", "application/octet-stream");
         let response = self.send(Method::POST, path, media_type, to_json(question));
         Ok(CaptureStream { body: self.in_time(response).await?.into_body() })
     }

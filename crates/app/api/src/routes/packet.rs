@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aide::OperationOutput;
 use aide::generate::GenContext;
-use aide::openapi::{MediaType, Operation, Response as Described, StatusCode};
+use aide::openapi::{MediaType, Operation, Response as Described, SchemaObject, StatusCode};
 use axum::body;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -57,7 +57,8 @@ async fn capture<O: PacketOperator>(
     Ok(Capture(operator.capture(question).await?))
 }
 
-const PCAPNG: &str = "application/x-pcapng";
+/// pcapng has no registered type, and generated clients know only this one for files.
+const FILE: &str = "application/octet-stream";
 
 /// A file that grows while packets are captured. A client that leaves ends the capture.
 struct Capture(CaptureFile);
@@ -68,7 +69,7 @@ impl IntoResponse for Capture {
             let part = file.parts.recv().await?;
             Some((Ok::<_, Infallible>(part), file))
         });
-        let head = [(header::CONTENT_TYPE, PCAPNG), (header::CACHE_CONTROL, "no-store")];
+        let head = [(header::CONTENT_TYPE, FILE), (header::CACHE_CONTROL, "no-store")];
         (head, body::Body::from_stream(parts)).into_response()
     }
 }
@@ -80,9 +81,15 @@ impl OperationOutput for Capture {
         _: &mut GenContext,
         _: &mut Operation,
     ) -> Vec<(Option<StatusCode>, Described)> {
+        let schema = SchemaObject {
+            json_schema: schemars::json_schema!({ "type": "string", "format": "binary" }),
+            external_docs: None,
+            example: None,
+        };
+        let media = MediaType { schema: Some(schema), ..MediaType::default() };
         let described = Described {
             description: "The file".into(),
-            content: [(PCAPNG.to_owned(), MediaType::default())].into_iter().collect(),
+            content: [(FILE.to_owned(), media)].into_iter().collect(),
             ..Described::default()
         };
         vec![(Some(StatusCode::Code(200)), described)]
