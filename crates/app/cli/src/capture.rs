@@ -77,9 +77,14 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             Box::new(file.with_context(|| format!("cannot write {}", args.write.display()))?)
         }
     };
+    let mut bytes = 0;
     while let Some(part) = capture.next().await.context("the capture ended early")? {
         file.write_all(&part)?;
         file.flush()?;
+        bytes += part.len();
+    }
+    if !is_stdout {
+        eprintln!("{}: {bytes} bytes", args.write.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -291,7 +291,7 @@ fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
         }
     }
     if let Some(sorry) = node.find("sorry_server") {
-        report.lost(sorry.number, "a VIP has no backups; an http or tcp front door does");
+        report.lost(sorry.number, "a backend with `backup = true` serves while no other does; its port must fit the method of the VIP");
     }
     if let Some(quorum) = node.find("quorum") {
         report.changes(quorum.number, "equipoise announce withdraws an address without backends");

@@ -173,8 +173,9 @@ impl Control {
                     reloaded.backends
                 );
                 for option in &reloaded.need_restart {
+                    let except = if option == "flows" { " but those of full-nat" } else { "" };
                     tracing::warn!(
-                        "`{option}` changed; `equipoise upgrade` applies it, without closing connections"
+                        "`{option}` changed; `equipoise upgrade` applies it, without closing connections{except}"
                     );
                 }
             }

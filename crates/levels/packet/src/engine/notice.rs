@@ -271,7 +271,7 @@ impl Notice {
                 let all = if *v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
                 write!(
                     f,
-                    "the kernel does not forward what comes by {interface}, so replies under nat do not reach clients: \
+                    "the kernel does not forward what comes by {interface}, so replies under nat and full-nat do not reach clients: \
                      sysctl {all}=1"
                 )
             }
@@ -287,11 +287,15 @@ impl Notice {
                  replies to a port that full-nat uses too go to a client. Give full-nat addresses of its own, added \
                  after those of the machine"
             ),
-            Notice::SourceElsewhere { address } => write!(
-                f,
-                "this machine does not have the source address {address}: replies return only if routers send it here \
-                 (ip addr add {address}/32 dev INTERFACE; IPv6: /128)"
-            ),
+            Notice::SourceElsewhere { address } => {
+                // An address that the machine uses for nothing else.
+                let added = if address.is_ipv4() { "/32" } else { "/128 preferred_lft 0" };
+                write!(
+                    f,
+                    "this machine does not have the source address {address}: replies return only if routers send it \
+                     here (ip addr add {address}{added} dev INTERFACE)"
+                )
+            }
             _ => Ok(()),
         }
     }
