@@ -99,6 +99,8 @@ fn every_answer_is_as_the_description_says_whatever_is_asked() {
         .args(["--header", &format!("Authorization: Bearer {}", secret.trim())])
         // It replaces the process with one that this test does not own: tests/upgrade has it.
         .args(["--exclude-path", "/v1/upgrade"])
+        // Its answers last as long as the captures: tests/packet has it.
+        .args(["--exclude-path", "/v1/capture"])
         .args(["--seed", SEED, "--max-examples", EXAMPLES, "--continue-on-failure"])
         .env("NO_COLOR", "1")
         // It stores notes in its current folder.
