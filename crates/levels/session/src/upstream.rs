@@ -346,7 +346,7 @@ impl IdleSessions {
         stats.sessions_open.sub(closed);
         let session = Session::of_lent(lent?, backend, self.thread);
         // Without a place in the event loop it is closed, and another one is opened.
-        let session = session.inspect_err(|_| stats.sessions_open.sub(1)).ok()?;
+        let session = session.ok()?;
         stats.sessions_reused.add(1);
         Some(Box::new(session))
     }
