@@ -3,6 +3,8 @@
 mod common;
 mod common_http2;
 
+use std::time::Duration;
+
 use common::{Plan, Proxy};
 use common_http2::{DATA, GET, HEADERS, PING, Raw, SETTINGS};
 use equipoise_session::config::Upstream;
@@ -98,6 +100,37 @@ fn the_more_urgent_response_has_most_of_the_connection_and_none_is_starved() {
     }
     let [first, second] = shares(("/", Some("u=2")), ("/", Some("u=2, i")));
     assert!((35..=65).contains(&first) && (35..=65).contains(&second), "{first} {second}");
+}
+
+#[test]
+fn none_yields_for_long_to_an_urgent_response_that_its_client_does_not_take() {
+    const WINDOW: usize = 2000;
+    const GRANT: u32 = 4 << 10;
+    const YIELDING_BYTES: usize = 1 << 10;
+    let (_backend, proxy) = rig();
+    let mut reader = Reader::to(&proxy);
+    // SETTINGS_INITIAL_WINDOW_SIZE: the urgent response is stuck after so many bytes.
+    let window = [&[0, 4][..], &(WINDOW as u32).to_be_bytes()].concat();
+    reader.raw.frame(SETTINGS, 0, 0, &window);
+    reader.granted = 2 * WINDOW;
+    reader.ask(1, "/", Some("u=0"));
+    reader.ask(3, "/", Some("u=6"));
+    reader.read(0);
+    assert_eq!(reader.read[1], WINDOW);
+    let mut largest = 0;
+    while largest <= YIELDING_BYTES && reader.read[3] < 2 << 20 {
+        reader.raw.frame(WINDOW_UPDATE, 0, 3, &GRANT.to_be_bytes());
+        reader.raw.frame(WINDOW_UPDATE, 0, 0, &GRANT.to_be_bytes());
+        reader.granted += GRANT as usize;
+        while reader.read.iter().sum::<usize>() < reader.granted {
+            let frame = reader.raw.read_until(DATA);
+            reader.read[frame.stream as usize] += frame.payload.len();
+            largest = largest.max(frame.payload.len());
+        }
+        // Not for order: the body shall outlast the time for which others yield.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(largest > YIELDING_BYTES, "at most {largest} bytes at a time");
 }
 
 #[test]

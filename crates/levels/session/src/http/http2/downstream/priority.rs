@@ -3,7 +3,8 @@
 //! `h2` sends a frame of each stream that has one, in turn, and gives out a client's window in the
 //! order in which streams ask. While a more urgent response is under way, the others ask for one
 //! small frame at a time, behind other tasks. So the urgent one has most of the connection, and
-//! none is starved.
+//! none is starved. A response that has sent nothing for a while, because its client grants it no
+//! window or its backend is silent, holds up no other.
 //!
 //! # Deviations
 //! Responses of equal urgency share the connection, whether incremental or not. `h2` ignores
@@ -12,11 +13,16 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 
 /// Bytes of a frame of a response while a more urgent one is under way.
 const YIELDING_BYTES: usize = 1 << 10;
+
+/// Time without a byte after which others no longer yield to a response. Longer than most round
+/// trips, because a response also waits for the window of the connection.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 const PRIORITY: &str = "priority";
 
@@ -53,7 +59,22 @@ impl Priority {
 
 /// Responses of a connection that are under way, by urgency.
 #[derive(Default)]
-pub(super) struct Urgencies([Cell<u32>; 8]);
+pub(super) struct Urgencies([Urgency; 8]);
+
+/// Those of one urgency.
+#[derive(Default)]
+struct Urgency {
+    count: Cell<u32>,
+    /// When one of them began or sent bytes last.
+    moved_at: Cell<Option<Instant>>,
+}
+
+impl Urgency {
+    fn is_moving(&self, now: Instant) -> bool {
+        let is_late = |at: Instant| now.saturating_duration_since(at) > PATIENCE;
+        self.count.get() > 0 && !self.moved_at.get().is_none_or(is_late)
+    }
+}
 
 /// A response with a body that is under way.
 pub(super) struct UnderWay {
@@ -66,18 +87,37 @@ pub(super) struct UnderWay {
 impl UnderWay {
     /// Begins a response. An incremental one without a known length may last for as long as its
     /// connection (events), so no other yields to it.
-    pub(super) fn begin(of: &Rc<Urgencies>, priority: Priority, has_length: bool) -> UnderWay {
+    pub(super) fn begin(
+        of: &Rc<Urgencies>,
+        priority: Priority,
+        has_length: bool,
+        now: Instant,
+    ) -> UnderWay {
         let (of, urgency) = (Rc::clone(of), usize::from(priority.urgency));
         let is_counted = has_length || !priority.is_incremental;
+        let begun = UnderWay { of, urgency, is_counted };
         if is_counted {
-            of.0[urgency].set(of.0[urgency].get() + 1);
+            let count = &begun.own().count;
+            count.set(count.get() + 1);
         }
-        UnderWay { of, urgency, is_counted }
+        begun.moved(now);
+        begun
+    }
+
+    fn own(&self) -> &Urgency {
+        &self.of.0[self.urgency]
+    }
+
+    /// Notes that it has sent bytes.
+    pub(super) fn moved(&self, now: Instant) {
+        if self.is_counted {
+            self.own().moved_at.set(Some(now));
+        }
     }
 
     /// Bytes of its next frame; `None`: any number.
-    pub(super) fn frame_bytes(&self) -> Option<usize> {
-        let yields = self.of.0[..self.urgency].iter().any(|count| count.get() > 0);
+    pub(super) fn frame_bytes(&self, now: Instant) -> Option<usize> {
+        let yields = self.of.0[..self.urgency].iter().any(|urgency| urgency.is_moving(now));
         yields.then_some(YIELDING_BYTES)
     }
 }
@@ -85,7 +125,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if self.is_counted {
-            let count = &self.of.0[self.urgency];
+            let count = &self.own().count;
             count.set(count.get() - 1);
         }
     }
@@ -116,17 +156,38 @@ mod tests {
     #[test]
     fn a_response_yields_to_more_urgent_ones_that_will_end() {
         let all = Rc::new(Urgencies::default());
+        let now = Instant::now();
         let begin = |urgency, is_incremental, has_length| {
-            UnderWay::begin(&all, Priority { urgency, is_incremental }, has_length)
+            UnderWay::begin(&all, Priority { urgency, is_incremental }, has_length, now)
         };
         let usual = begin(3, false, true);
-        assert_eq!(usual.frame_bytes(), None);
+        assert_eq!(usual.frame_bytes(now), None);
         let others = [begin(3, true, true), begin(5, false, false), begin(0, true, false)];
-        assert_eq!(usual.frame_bytes(), None);
-        assert_eq!(others.map(|it| it.frame_bytes()), [None, Some(YIELDING_BYTES), None]);
+        assert_eq!(usual.frame_bytes(now), None);
+        assert_eq!(others.map(|it| it.frame_bytes(now)), [None, Some(YIELDING_BYTES), None]);
         let urgent = begin(2, true, true);
-        assert_eq!(usual.frame_bytes(), Some(YIELDING_BYTES));
+        assert_eq!(usual.frame_bytes(now), Some(YIELDING_BYTES));
         drop(urgent);
-        assert_eq!(usual.frame_bytes(), None);
+        assert_eq!(usual.frame_bytes(now), None);
+    }
+
+    #[test]
+    fn a_response_yields_to_those_that_have_sent_bytes_in_time() {
+        let all = Rc::new(Urgencies::default());
+        let began = Instant::now();
+        let begin = |urgency| {
+            UnderWay::begin(&all, Priority { urgency, is_incremental: false }, true, began)
+        };
+        let (usual, urgent) = (begin(3), begin(2));
+        let after = |millis| began + Duration::from_millis(millis);
+        assert_eq!(usual.frame_bytes(after(250)), Some(YIELDING_BYTES));
+        assert_eq!(usual.frame_bytes(after(251)), None);
+        urgent.moved(after(300));
+        assert_eq!(usual.frame_bytes(after(550)), Some(YIELDING_BYTES));
+        assert_eq!(usual.frame_bytes(after(551)), None);
+        // Those of its own urgency and above do not matter.
+        usual.moved(after(551));
+        assert_eq!(urgent.frame_bytes(after(551)), None);
+        assert_eq!(usual.frame_bytes(after(551)), None);
     }
 }

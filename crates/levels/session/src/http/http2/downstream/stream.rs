@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -53,11 +54,18 @@ impl Turns {
             Left::Open | Left::Nothing => return,
         };
         let priority = self.priority.changed_by(fields);
-        self.own = Some(UnderWay::begin(&self.all, priority, has_length));
+        self.own = Some(UnderWay::begin(&self.all, priority, has_length, Instant::now()));
     }
 
-    fn frame_bytes(&self) -> Option<usize> {
-        self.own.as_ref().and_then(UnderWay::frame_bytes)
+    /// Hands bytes of its body to `h2`.
+    fn poll_flush(&self, cx: &mut Context<'_>, body: &mut Outgoing) -> Poll<Result<(), Stopped>> {
+        let Some(own) = &self.own else { return body.poll_flush(cx, None) };
+        let (now, before) = (Instant::now(), body.sent());
+        let flushed = body.poll_flush(cx, own.frame_bytes(now));
+        if body.sent() != before {
+            own.moved(now);
+        }
+        flushed
     }
 }
 
@@ -141,7 +149,7 @@ impl State {
         if body.poll_reset(cx).is_ready() {
             return self.end(Ended::Reset);
         }
-        match body.poll_flush(cx, self.turns.frame_bytes()) {
+        match self.turns.poll_flush(cx, body) {
             Poll::Ready(Ok(())) if body.has_ended() => self.end(Ended::Whole),
             Poll::Ready(Ok(())) | Poll::Pending => {}
             Poll::Ready(Err(stopped)) => self.end(stopped.into()),
@@ -184,7 +192,7 @@ impl State {
             while taken < bytes.len() && body.has_room() {
                 taken += body.take(&bytes[taken..], &worker.buffers).map_err(|_| Ended::Cut)?;
             }
-            match body.poll_flush(cx, self.turns.frame_bytes()) {
+            match self.turns.poll_flush(cx, body) {
                 Poll::Ready(Ok(())) if body.has_ended() => {
                     self.end(Ended::Whole);
                     return Ok(taken);
