@@ -15,7 +15,7 @@ eqp_inline struct eqp_port *port_of_flow(struct eqp_context *ctx, struct eqp_job
 	const struct eqp_packet *packet = &job->packet;
 	bool is_later = packet->flags & EQP_PACKET_LATER_FRAGMENT;
 	struct eqp_port *port;
-	__u64 word;
+	__u64 digest, word;
 
 	if (job->service->key != EQP_FIVE_TUPLE && !is_later) {
 		job->digest = tuple_digest(job, packet->source64, packet->destination64, packet->ports);
@@ -23,14 +23,15 @@ eqp_inline struct eqp_port *port_of_flow(struct eqp_context *ctx, struct eqp_job
 		if (packet->flags & EQP_PACKET_FIRST_FRAGMENT)
 			remember_fragment(job);
 	}
-	port = port_find(memory, job->digest, &word);
+	digest = digest_at_slot(job, job->digest, job->slot);
+	port = port_find(memory, digest, &word);
 	/* A flow that moved to another backend has no connection there, which resets it. */
 	if (port && (word >> EQP_PORT_BACKEND_SHIFT & 0xffff) != job->backend->number)
 		port = NULL;
 	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT))
 		return port;
 	if (!port)
-		port = port_open(job, memory, job->digest);
+		port = port_open(job, memory, digest);
 	else if (!port_touch(port, word, port_stage_asked(packet, port_stage(word))))
 		return port;
 	/* The first packet, and at most one in a tick: rarely overwritten by another client's. */

@@ -30,7 +30,7 @@ eqp_inline void note_translated(const struct eqp_context *ctx, const struct eqp_
 		return;
 	if (job->service->key != EQP_FIVE_TUPLE)
 		digest = tuple_digest(job, packet->source64, packet->destination64, packet->ports);
-	if (translated_put(job, digest))
+	if (translated_put(job, digest_at_slot(job, digest, job->slot)))
 		note_sender(ctx, job);
 }
 
@@ -166,12 +166,13 @@ eqp_cold bool is_asked_for(const struct eqp_job *job, const struct eqp_reverse *
 	const struct eqp_packet *packet = &job->packet;
 	__be16 vip_port = reverse->vip_port ? reverse->vip_port : packet->source_port;
 	__u32 ports = packet->destination_port | (__u32)vip_port << 16;
+	__u32 slot = reverse->backend - job->service->backends_first;
 	__u64 digest;
 
 	if (directory(job)->flags & EQP_DIRECTORY_REPLIES_ALL)
 		return true;
 	digest = tuple_digest(job, packet->destination64, (const __u64 *)reverse->vip, ports);
-	return translated_find(job, digest, reverse->backend - job->service->backends_first);
+	return translated_find(job, digest_at_slot(job, digest, slot), slot);
 }
 
 /* Finds the service of a reply with this entry. */

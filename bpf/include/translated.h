@@ -14,6 +14,8 @@
  * It never replaces an established flow that was used within EQP_TRANSLATED_KEPT ticks: that flow's
  * replies would reach the client untranslated, and the client would reset the connection.
  *
+ * Connection ids can lead one five-tuple to several backends, so each pair is a flow.
+ *
  * crates/levels/packet/src/twin makes the same decisions, bit for bit.
  */
 #ifndef EQP_TRANSLATED_H
@@ -30,12 +32,22 @@
 #define EQP_TRANSLATED_TICK_SHIFT 31
 /* About half a minute. */
 #define EQP_TRANSLATED_KEPT 16
+/* Odd, with bits everywhere: digests of two slots differ in line and word. */
+#define EQP_TRANSLATED_SLOT_STEP 0x9e3779b97f4a7c15ull
 
 enum eqp_translated_stage {
 	EQP_TRANSLATED_ASKED = 1,    /* client sent a packet, or one side ends the flow */
 	EQP_TRANSLATED_ANSWERED = 2, /* the backend answered */
 	EQP_TRANSLATED_ESTABLISHED = 3, /* the client sent again */
 };
+
+/* Returns the digest of a five-tuple's flow to the backend in a slot. Requires job->service. */
+eqp_inline __u64 digest_at_slot(const struct eqp_job *job, __u64 digest, __u32 slot)
+{
+	if (!(job->service->flags & EQP_SERVICE_QUIC))
+		return digest;
+	return digest + (slot + 1ull) * EQP_TRANSLATED_SLOT_STEP;
+}
 
 eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
 {

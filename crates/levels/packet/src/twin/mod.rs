@@ -24,7 +24,7 @@ use ports::{Answered, Ports};
 use state::{Limited, State};
 pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
-use translated::Translated;
+use translated::{Translated, digest_at_slot};
 
 use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, SERVICE_QUIC, Sender, Service};
 use crate::digest::Digest;
@@ -322,6 +322,7 @@ impl Packet<'_> {
         let decision = self.forward(at, digest, slot, how);
         if at.service.forward == Forward::Nat as u8 && !error && is_forwarded(&decision) {
             let known = self.tables.tuple_digest(&at.service, tuple);
+            let known = digest_at_slot(&at.service, known, slot);
             let recorded = self.translated(&at.service, tuple.protocol).put(known, slot);
             if recorded.is_none() {
                 state.count(Some(number), Reason::RepliesFull);
@@ -359,6 +360,7 @@ impl Packet<'_> {
         let is_error = self.parsed.icmp.is_some();
         let is_later = self.parsed.place == Place::Later;
         let keeps = is_error || is_later;
+        let digest = digest_at_slot(&at.service, digest, decision.slot.unwrap_or_default());
         let reason = match self.ports().asked(at.service.number, &backend, tuple, digest, keeps) {
             Some(changed) => {
                 if changed {
@@ -437,6 +439,7 @@ impl Packet<'_> {
         };
         let digest = self.tables.tuple_digest(&at.service, &asked);
         let slot = u32::from(reverse.backend).wrapping_sub(at.service.backends_first) as u16;
+        let digest = digest_at_slot(&at.service, digest, slot);
         self.translated(&at.service, from.protocol).find(digest, slot)
     }
 

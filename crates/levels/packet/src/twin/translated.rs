@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::state::State;
 use super::tables::Tables;
-use crate::abi::{SLOTS_MAX, Service, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS};
+use crate::abi::{SERVICE_QUIC, SLOTS_MAX, Service, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS};
 use crate::digest::Digest;
 use crate::packet::{Parsed, protocol};
 
@@ -15,10 +15,19 @@ const TIME_SHIFT: u32 = 2;
 const TIME_MASK: u64 = 0xffff;
 const STAGE_MASK: u64 = 3;
 const KEPT_TICKS: u64 = 16;
+const SLOT_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const ASKED: u64 = 1;
 const ANSWERED: u64 = 2;
 const ESTABLISHED: u64 = 3;
+
+/// Returns the digest of a five-tuple's flow to the backend in a slot.
+pub(super) fn digest_at_slot(service: &Service, digest: Digest, slot: u16) -> Digest {
+    if service.flags & SERVICE_QUIC == 0 {
+        return digest;
+    }
+    Digest(digest.0.wrapping_add((u64::from(slot) + 1).wrapping_mul(SLOT_STEP)))
+}
 
 /// How long flows without packets live, in ticks, for packets of one protocol.
 #[derive(Clone, Copy)]
