@@ -152,11 +152,14 @@ eqp_cold int translate_reply(struct eqp_context *ctx, struct eqp_job *job, __u32
 	rewrite.outside = comes_from(ctx, &job->packet, reverse->address);
 	for (i = 0; i < 4; i++)
 		rewrite.address[i] = reverse->vip[i];
-	if (!rewrite_packet(ctx, &job->packet, &rewrite))
-		return EQP_DROP(EQP_DROP_HEADER_SHORT);
 	count_reason(job, EQP_NOTE_REPLY);
 	if (job->packet.flags & EQP_PACKET_FIRST_FRAGMENT)
 		remember_reply(job, index, reverse);
+	/* Here already, so that a capture has the frame as it arrived. */
+	if (is_unroutable(route))
+		return EQP_DROP(EQP_DROP_NO_ROUTE);
+	if (!rewrite_packet(ctx, &job->packet, &rewrite))
+		return EQP_DROP(EQP_DROP_HEADER_SHORT);
 	return leave_by_route(ctx, job, &fib, route);
 }
 

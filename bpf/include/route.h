@@ -42,6 +42,13 @@ eqp_inline bool ask_route(struct eqp_context *ctx, const struct eqp_packet *pack
 	return true;
 }
 
+/* Whether the kernel has no route. `result`: of the query. */
+eqp_inline bool is_unroutable(int result)
+{
+	return result == BPF_FIB_LKUP_RET_BLACKHOLE || result == BPF_FIB_LKUP_RET_UNREACHABLE ||
+	       result == BPF_FIB_LKUP_RET_PROHIBIT;
+}
+
 /*
  * Sends a reply by its route. Without a neighbour entry it goes back where its client's packets
  * come from; if that is unknown, or without forwarding, the kernel handles it. `result`: of the
@@ -53,8 +60,7 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 	unsigned char *ethernet;
 	int i;
 
-	if (result == BPF_FIB_LKUP_RET_BLACKHOLE || result == BPF_FIB_LKUP_RET_UNREACHABLE ||
-	    result == BPF_FIB_LKUP_RET_PROHIBIT)
+	if (is_unroutable(result))
 		return EQP_DROP(EQP_DROP_NO_ROUTE);
 	ethernet = packet_at(ctx, 0, ETH_HLEN);
 	if (result == BPF_FIB_LKUP_RET_NO_NEIGH && ethernet && return_to_sender(job, ethernet, fib->ifindex))
