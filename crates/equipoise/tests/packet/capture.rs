@@ -153,6 +153,35 @@ fn a_capture_has_packets_as_received_with_their_backends_and_ends_by_its_limits_
 }
 
 #[test]
+fn a_capture_ends_when_a_reload_removes_its_vip() {
+    let Some(mut bed) = Bed::new("capture-removed", SITE) else { return };
+    bed.prepare(&[NAT]);
+    let config = |service| NAT.config(service, &bed.site, "reply-interface = \"eth1\"\n");
+    let [web, lines] = [Service::Web, Service::Lines].map(config);
+    bed.configure(&web);
+    bed.balance();
+    let file = bed.path("packets.pcapng");
+    let vip = format!("{}/tcp", NAT.vip(Service::Web));
+    let running = capture(&bed, &vip, &["--seconds", "3000", "--write", text(&file)]);
+    assert!(has_begun(&file));
+    // A reload that leaves the VIP changes nothing.
+    bed.configure(&format!("{web}\n{lines}"));
+    bed.command(&["reload"]);
+    let second = capture(&bed, &vip, &[]).wait_with_output().unwrap();
+    assert!(stderr(&second).contains("another capture runs"), "{}", stderr(&second));
+    // The next VIP may get the number of this one.
+    bed.configure(&lines);
+    bed.command(&["reload"]);
+    let ended = running.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert_eq!(read(&file).1, Some(0));
+    let other = format!("{}/tcp", NAT.vip(Service::Lines));
+    let next = ["--seconds", "0.1", "--write", text(&file)];
+    let next = capture(&bed, &other, &next).wait_with_output().unwrap();
+    assert!(next.status.success(), "{}", stderr(&next));
+}
+
+#[test]
 fn the_largest_flow_is_listed_with_its_backend_and_its_share() {
     let Some(mut bed) = Bed::new("flows", SITE) else { return };
     bed.prepare(&[DIRECT]);

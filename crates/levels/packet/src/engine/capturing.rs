@@ -28,7 +28,11 @@ pub(super) struct Capturing {
     /// Number of the last capture.
     last: u64,
     reader: Option<Reader>,
+    of: Option<(CaptureRequest, Numbers)>,
 }
+
+/// The numbers of a VIP and perhaps of a backend, as the program counts them.
+type Numbers = (u16, Option<u16>);
 
 /// Backends by their numbers.
 pub(super) type Names = HashMap<u32, BackendId>;
@@ -39,7 +43,7 @@ impl Capturing {
         &mut self,
         program: &Program,
         request: &CaptureRequest,
-        (service, backend): (u16, Option<u16>),
+        numbers: Numbers,
         names: Names,
         sink: CaptureSink,
     ) -> Result<u64, CaptureError> {
@@ -54,7 +58,7 @@ impl Capturing {
         };
         let (wanted, ring) = (map("capture")?, map("captured")?);
         let (id, clock) = (self.last + 1, Clock::now());
-        let capture = description(id, request, (service, backend), clock);
+        let capture = description(id, request, numbers, clock);
         wanted.update(&KEY, capture.as_bytes(), MapFlags::ANY).map_err(kernel)?;
         let state = State {
             id,
@@ -68,6 +72,7 @@ impl Capturing {
         };
         self.reader = Some(Reader::start(ring, wanted, state)?);
         self.last = id;
+        self.of = Some((request.clone(), numbers));
         mark(program.memory(), true);
         Ok(id)
     }
@@ -77,6 +82,20 @@ impl Capturing {
         if id == self.last {
             mark(memory, false);
             self.reader = None;
+            self.of = None;
+        }
+    }
+
+    /// Ends the capture of a VIP or backend that was removed: another one may get its number.
+    /// `numbers` returns those that a request has now.
+    pub(super) fn end_of_removed(
+        &mut self,
+        memory: &Memory,
+        numbers: impl FnOnce(&CaptureRequest) -> Option<Numbers>,
+    ) {
+        let is_removed = |(request, begun): &(_, _)| numbers(request) != Some(*begun);
+        if self.of.as_ref().is_some_and(is_removed) {
+            self.end(self.last, memory);
         }
     }
 }
@@ -93,7 +112,7 @@ const KEY: [u8; 4] = [0; 4];
 fn description(
     id: u64,
     request: &CaptureRequest,
-    (service, backend): (u16, Option<u16>),
+    (service, backend): Numbers,
     clock: Clock,
 ) -> Capture {
     let (address, bits) = request.client.unwrap_or((IpAddr::from([0; 4]), 0));

@@ -208,6 +208,7 @@ impl Worker {
 
     pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
         self.control.apply(&self.with_tunnels(&wanted), now)?;
+        self.end_capture_of_removed();
         self.wanted = wanted;
         self.judge_forwarding();
         self.aim(now);

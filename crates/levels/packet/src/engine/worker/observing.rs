@@ -17,6 +17,15 @@ impl Worker {
         self.capturing.begin(&self.program, request, place, names, sink)
     }
 
+    /// Ends the capture of a VIP or backend that was removed. To be called before the tables are
+    /// published in which another one may have its number.
+    pub(super) fn end_capture_of_removed(&mut self) {
+        let control = &self.control;
+        self.capturing.end_of_removed(self.program.memory(), |request| {
+            control.numbers_of(&request.vip, request.backend.as_ref()).ok()
+        });
+    }
+
     /// Ends the capture that runs, if there is one.
     pub(super) fn end_captures(&mut self) {
         self.capturing = Capturing::default();
