@@ -223,7 +223,8 @@ impl Control {
             let Some(service) = service.filter(|service| service.slots.live(flow.slot)) else {
                 return Verdict::Remove;
             };
-            let mut pinned = flow.registered || !service.rings_agree(flow.digest, flow.slot);
+            let agrees = flow.by_id || service.rings_agree(flow.digest, flow.slot);
+            let mut pinned = flow.registered || !agrees;
             if pinned && room == 0 {
                 suspects.push(flow.digest);
                 pinned = false;

@@ -53,6 +53,7 @@ impl Control {
         let before = self.flows.get(digest);
         let seen = self.interval;
         let kind = event.kind;
+        let is_named = event.how == How::ConnectionId as u8;
         let after = match before {
             Some(before) => {
                 let state = state_after(&before, kind, before.idle(seen));
@@ -61,14 +62,16 @@ impl Control {
                 let evidence = self.evidence_after(&before);
                 // A packet to another backend than the peer's came before the pin.
                 let remote = before.remote && slot != event.slot;
-                Flow { slot, service, state, seen, evidence, remote, ..before }
+                // An id that agrees with the tables does not change what they know.
+                let by_id = is_named && (before.by_id || slot != before.slot);
+                Flow { slot, service, state, seen, evidence, remote, by_id, ..before }
             }
             None if kind == EventKind::Rst as u8 => return,
             None => {
                 let is_fin = kind == EventKind::Fin as u8;
                 let state = if is_fin { FlowState::Closing } else { FlowState::Open };
                 let met = Flow::new(digest, event.service, event.slot, state, seen);
-                Flow { evidence: self.evidence_of_new(digest), ..met }
+                Flow { evidence: self.evidence_of_new(digest), by_id: is_named, ..met }
             }
         };
         self.put(after, before.as_ref(), tick);
@@ -94,11 +97,12 @@ impl Control {
     /// Whether a flow keeps its slot although this packet went elsewhere. Otherwise the flow has
     /// opened again.
     fn keeps_slot(&self, before: &Flow, event: &Event) -> bool {
-        // Another connection may use the same addresses and ports now. Its server is known.
+        // Another connection may use the same addresses and ports now. Its server is known. A pin
+        // stays: it is for packets without an id, and anyone can repeat an id.
         if event.how == How::ConnectionId as u8 {
-            return before.registered;
+            return before.pinned || before.registered;
         }
-        let is_stray = self.may_stray(before) && event.how != How::Pending as u8;
+        let is_stray = !before.by_id && self.may_stray(before) && event.how != How::Pending as u8;
         before.pinned || before.registered || is_stray
     }
 
@@ -129,8 +133,8 @@ impl Control {
             tick.learnt += 1;
             self.pins.may_match(after.digest);
         }
-        let is_where_it_was =
-            before.is_some_and(|it| (it.slot, it.service) == (after.slot, after.service));
+        let of_tables = |it: &Flow| (it.slot, it.service, it.by_id);
+        let is_where_it_was = before.is_some_and(|it| of_tables(it) == of_tables(&after));
         if !is_where_it_was {
             self.suspect(&after);
         }
@@ -263,13 +267,13 @@ impl Control {
             return true;
         };
         let mut flow = known;
-        if slot != known.slot && !self.may_stray(&known) {
+        if known.by_id || slot != known.slot && !self.may_stray(&known) {
             // A flow with the same key has opened again. This cannot happen to a pinned flow, which
             // always follows its pin.
             if known.pinned || known.registered || !service.slots.live(slot) {
                 return true;
             }
-            flow = Flow { slot, ..known };
+            flow = Flow { slot, by_id: false, ..known };
             self.put(flow, Some(&known), tick);
         }
         let Some(Some(service)) = self.services.get(usize::from(flow.service)) else {

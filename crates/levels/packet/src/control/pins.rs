@@ -120,9 +120,10 @@ impl PinSet {
         if flow.pinned {
             return self.controller.pog().pinned(&flow.digest) == Some(flow.slot);
         }
-        !flow.registered
-            && service.rings_agree(flow.digest, flow.slot)
-            && self.false_match(flow, service).is_none()
+        let by_tables = || {
+            service.rings_agree(flow.digest, flow.slot) && self.false_match(flow, service).is_none()
+        };
+        !flow.registered && (flow.by_id || by_tables())
     }
 
     /// Pins the suspects that need it and unpins forgotten flows.
@@ -174,7 +175,8 @@ impl PinSet {
                 }
                 return Verdict::Remove;
             };
-            let agrees = !flow.registered && backed.rings_agree(flow.digest, flow.slot);
+            let agrees = flow.by_id || backed.rings_agree(flow.digest, flow.slot);
+            let agrees = !flow.registered && agrees;
             match (agrees, flow.pinned) {
                 (true, false) | (false, true) => Verdict::Keep,
                 (false, false) => Verdict::Set(wanted.pin(flow)),

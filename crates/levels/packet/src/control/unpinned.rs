@@ -55,7 +55,8 @@ impl Unpinned {
             else {
                 return false;
             };
-            !flow.pinned && usize::from(slot) < service.slots.len() && slot != flow.slot
+            let is_unpinned = !flow.pinned && !flow.by_id;
+            is_unpinned && usize::from(slot) < service.slots.len() && slot != flow.slot
         };
         matching.into_iter().filter_map(|digest| flows.get(digest)).filter(is_false).collect()
     }

@@ -22,6 +22,8 @@ pub struct Flow {
     pub evidence: Evidence,
     /// Whether another balancer of the fleet had its last packet.
     pub remote: bool,
+    /// Whether only connection ids lead to its backend. It needs no pin.
+    pub by_id: bool,
     /// The last interval in which it was logged; wraps at 2^28.
     pub seen: u32,
 }
@@ -64,6 +66,7 @@ const REGISTERED: u64 = 1 << 15;
 const CONFIRMED: u64 = 1 << 16;
 const OPENED: u64 = 1 << 17;
 const REMOTE: u64 = 1 << 18;
+const BY_ID: u64 = 1 << 19;
 const SERVICE_SHIFT: u32 = 20;
 const SEEN_SHIFT: u32 = 36;
 /// Bits of [`Flow::seen`].
@@ -78,9 +81,9 @@ impl Flow {
         state: FlowState,
         seen: u32,
     ) -> Flow {
-        let (pinned, registered, remote) = (false, false, false);
+        let (pinned, registered, remote, by_id) = (false, false, false, false);
         let evidence = Evidence::None;
-        Flow { digest, service, slot, state, pinned, registered, evidence, remote, seen }
+        Flow { digest, service, slot, state, pinned, registered, evidence, remote, by_id, seen }
     }
 
     #[inline(always)]
@@ -98,6 +101,7 @@ impl Flow {
                 _ => Evidence::Confirmed,
             },
             remote: word & REMOTE != 0,
+            by_id: word & BY_ID != 0,
             seen: (word >> SEEN_SHIFT) as u32,
         }
     }
@@ -115,6 +119,7 @@ impl Flow {
                 Evidence::Confirmed => CONFIRMED,
             }
             | flag(self.remote, REMOTE)
+            | flag(self.by_id, BY_ID)
             | u64::from(self.service) << SERVICE_SHIFT
             | u64::from(self.seen & SEEN_MASK) << SEEN_SHIFT
     }

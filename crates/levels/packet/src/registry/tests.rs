@@ -25,11 +25,11 @@ fn a_flow_fits_its_word() {
     for state in [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded] {
         for (service, slot, seen) in [(0, 0, 0), (u16::MAX, 4095, (1 << 28) - 1), (300, 7, 5)] {
             for (evidence, flags) in
-                EVIDENCE.into_iter().flat_map(|it| (0..4).map(move |f| (it, f)))
+                EVIDENCE.into_iter().flat_map(|it| (0..8).map(move |f| (it, f)))
             {
-                let [pinned, registered] = [1, 2].map(|flag| flags & flag != 0);
+                let [pinned, registered, by_id] = [1, 2, 4].map(|flag| flags & flag != 0);
                 let flow = Flow::new(Digest(5), service, slot, state, seen);
-                let flow = Flow { pinned, registered, evidence, ..flow };
+                let flow = Flow { pinned, registered, by_id, evidence, ..flow };
                 assert_eq!(Flow::of(flow.digest, flow.word()), flow);
             }
         }

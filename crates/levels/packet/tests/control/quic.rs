@@ -50,12 +50,54 @@ fn a_connection_reaches_its_backend_from_every_address() {
     }
     assert_eq!(world.vip_status(1).hows[How::ConnectionId as usize], 300);
     world.settle();
-    // Packets without an id follow: the flow is known.
-    for client in 0..300 {
-        let backend = (client % 3 + 1) as Backend;
-        assert_eq!(world.send(udp(1, client)), Some(backend), "client {client}");
+    // The ids suffice: the flows are known, and have no pins.
+    assert_eq!((world.flows(), world.status().pins), (300, 0));
+}
+
+#[test]
+fn a_repeated_id_makes_no_pin_and_moves_none() {
+    let mut world = world(&[1, 2, 3]);
+    let homes: Vec<_> = (0..100).map(|client| world.send(udp(1, client))).collect();
+    world.settle();
+    world.apply(vec![spec(&[1, 2, 3, 4])]);
+    world.settle();
+    let pins = world.status().pins;
+    assert!(pins > 0);
+    // From forged addresses: those of these clients, and others.
+    for round in 0..3 {
+        for client in 0..500 {
+            assert_eq!(named(&mut world, client, 4), Some(4), "{round}, client {client}");
+        }
+        world.run(2 * settings().interval);
     }
-    assert_eq!(count(&mut world, Reason::QuicIdShort), 300);
+    world.apply(vec![spec(&[1, 2, 3, 4, 5])]);
+    world.settle();
+    let pinned = world.status().pins;
+    assert!((pins..=100).contains(&pinned), "{pins} to {pinned}");
+    for (client, home) in (0..).zip(&homes) {
+        if world.how(0, udp(1, client)) == Some(How::Pin) {
+            assert_eq!(world.send(udp(1, client)), *home, "client {client}");
+        }
+    }
+}
+
+#[test]
+fn a_flow_that_the_tables_know_is_pinned_whatever_its_ids_are() {
+    let mut world = world(&[1, 2, 3]);
+    let homes: Vec<Backend> = (0..100).map(|client| world.send(udp(1, client)).unwrap()).collect();
+    for (client, home) in (0..).zip(&homes) {
+        assert_eq!(named(&mut world, client, *home), Some(*home));
+    }
+    world.run(3 * settings().interval);
+    for (client, home) in (0..).zip(&homes) {
+        assert_eq!(named(&mut world, client, *home), Some(*home));
+    }
+    world.settle();
+    world.apply(vec![spec(&[1, 2, 3, 4])]);
+    world.settle();
+    for (client, home) in (0..).zip(&homes) {
+        assert_eq!(world.send(udp(1, client)), Some(*home), "client {client}");
+    }
 }
 
 #[test]
@@ -102,15 +144,17 @@ fn an_id_that_another_backend_has_now_leads_there() {
 }
 
 #[test]
-fn another_connection_at_the_same_address_takes_the_flow_with_it() {
+fn packets_without_an_id_go_by_the_tables_beside_connections_elsewhere() {
     let mut world = world(&[1, 2, 3]);
+    let home = world.send(udp(1, 7));
     for backend in [1, 2, 3, 1] {
         assert_eq!(named(&mut world, 7, backend), Some(backend));
         world.run(3 * settings().interval);
         assert_eq!(named(&mut world, 7, backend), Some(backend));
         world.settle();
-        assert_eq!(world.send(udp(1, 7)), Some(backend));
+        assert_eq!(world.send(udp(1, 7)), home);
     }
+    assert_eq!(world.status().pins, 0);
 }
 
 #[test]

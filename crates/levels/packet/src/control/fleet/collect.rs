@@ -168,6 +168,7 @@ impl Control {
             state: flow.state,
             evidence: flow.evidence,
             remote: flow.remote,
+            by_id: flow.by_id,
             idle: u16::try_from(idle).unwrap_or(u16::MAX),
         });
     }

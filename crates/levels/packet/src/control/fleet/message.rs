@@ -38,6 +38,8 @@ pub struct FlowPart {
     pub evidence: Evidence,
     /// Whether the sender knows it from another balancer.
     pub remote: bool,
+    /// Whether only connection ids lead to its backend.
+    pub by_id: bool,
     /// Intervals since its last packet.
     pub idle: u16,
 }
@@ -76,9 +78,10 @@ pub struct UnreadableMessage;
 const EVIDENCES: [Evidence; 3] = [Evidence::None, Evidence::Opened, Evidence::Confirmed];
 const STATES: [FlowState; 4] =
     [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded];
-/// Bits of a flow's flags: state, evidence, remote.
+/// Bits of a flow's flags: state, evidence, remote, by id.
 const EVIDENCE_SHIFT: u8 = 2;
 const REMOTE: u8 = 1 << 4;
+const BY_ID: u8 = 1 << 5;
 
 impl FleetMessage {
     /// Bytes of a flow, without its place.
@@ -97,7 +100,8 @@ impl FleetMessage {
         for flow in &self.flows {
             let flags = flow.state as u8
                 | (flow.evidence as u8) << EVIDENCE_SHIFT
-                | if flow.remote { REMOTE } else { 0 };
+                | if flow.remote { REMOTE } else { 0 }
+                | if flow.by_id { BY_ID } else { 0 };
             out.extend(flow.digest.0.to_be_bytes());
             out.extend(flow.place.to_be_bytes());
             out.push(flags);
@@ -241,13 +245,14 @@ impl<'a> Reader<'a> {
         let (digest, place) = (Digest(self.u64()?), self.u16()?);
         let [flags] = self.number()?;
         let idle = self.u16()?;
-        let is_known = flags < 2 * REMOTE && usize::from(place) < places;
+        let is_known = flags < 2 * BY_ID && usize::from(place) < places;
         is_known.then_some(FlowPart {
             digest,
             place,
             state: STATES[usize::from(flags & 3)],
             evidence: *EVIDENCES.get(usize::from(flags >> EVIDENCE_SHIFT & 3))?,
             remote: flags & REMOTE != 0,
+            by_id: flags & BY_ID != 0,
             idle,
         })
     }
@@ -274,6 +279,7 @@ mod tests {
             state,
             evidence,
             remote,
+            by_id: remote,
             idle,
         };
         FleetMessage {

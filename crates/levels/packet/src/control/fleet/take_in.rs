@@ -98,28 +98,38 @@ impl Control {
     fn take_in_flow(&mut self, part: &FlowPart, service: u16, slot: u16, at: BackendId) -> bool {
         let seen = self.interval.wrapping_sub(u32::from(part.idle));
         let theirs = Flow::new(part.digest, service, slot, part.state, seen);
-        let theirs = Flow { evidence: part.evidence, remote: true, ..theirs };
+        let evidence = part.evidence;
+        let theirs = Flow { evidence, remote: true, by_id: part.by_id, ..theirs };
         let Some(mine) = self.flows.get(part.digest) else {
             return self.take_in_new(theirs);
         };
         if mine.registered || mine.service != service {
             return true;
         }
+        // The tables' backend prevails: packets without an id go there.
+        let loses_id = mine.by_id && !theirs.by_id;
         if mine.slot == slot {
             let merged = merged(&mine, &theirs, self.interval);
             if merged != mine {
                 // It is in the registry already, so there is room.
                 let _ = self.flows.set(merged, Some(&mine));
+                if loses_id {
+                    self.suspect(&merged);
+                }
             }
+            return true;
+        }
+        if theirs.by_id && !mine.by_id {
             return true;
         }
         let holder = self.services[usize::from(service)].as_ref().and_then(|it| {
             let holder = it.slots.holder(mine.slot)?;
             Some(holder.backend)
         });
-        let prevails = holder.is_none_or(|holder| {
-            prevails((&theirs, at, part.remote), (&mine, holder, mine.remote), self.interval)
-        });
+        let prevails = loses_id
+            || holder.is_none_or(|holder| {
+                prevails((&theirs, at, part.remote), (&mine, holder, mine.remote), self.interval)
+            });
         if let Some(fleet) = &mut self.fleet {
             fleet.totals.conflicts += 1;
             if !prevails {
@@ -161,8 +171,9 @@ fn merged(mine: &Flow, theirs: &Flow, now: u32) -> Flow {
         Ordering::Equal if ends(theirs) > ends(mine) => (mine.seen, theirs.state, mine.remote),
         _ => (mine.seen, mine.state, mine.remote),
     };
+    let by_id = mine.by_id && theirs.by_id;
     // Within an interval, an end is later than other packets.
-    Flow { seen: seen & crate::registry::SEEN_MASK, state, remote, evidence, ..*mine }
+    Flow { seen: seen & crate::registry::SEEN_MASK, state, remote, evidence, by_id, ..*mine }
 }
 
 fn ends(flow: &Flow) -> u8 {
