@@ -55,6 +55,7 @@ use self::loads::Opening;
 use self::output::Output;
 use self::pending::{Pending, Recorded};
 use self::pins::PinSet;
+use self::ports::PortsCounted;
 use self::registered::Registrations;
 use self::service::Service;
 use crate::abi::Event;
@@ -114,6 +115,8 @@ pub struct Control {
     events: Vec<Event>,
     recorded: Vec<Recorded>,
     weighing: Weighing,
+    /// Ports of full-nat, as last counted.
+    ports_counted: Option<PortsCounted>,
     /// Set while flows are shared with other balancers.
     fleet: Option<Fleet>,
 }

@@ -53,10 +53,9 @@ impl Control {
             .map_err(ControlError::Pins)?;
         let flows = Flows::new(registry, limits.services_max as usize, pins.room());
         let (output, published) = Output::open(&memories, &capacity, limits, &pins)?;
-        let pending = memories
-            .iter()
-            .map(|it| Pending::new(it.state.clone(), limits.services_max as usize, now));
-        let pending = pending.collect();
+        let services = limits.services_max as usize;
+        let pending = |it: &Memory| Pending::new(it.state.clone(), services, now);
+        let pending = memories.iter().map(pending).collect();
         let clocks = Clocks {
             next_tick: now,
             interval_began: now,
@@ -65,7 +64,6 @@ impl Control {
             published_at: now,
             pinned_at: now,
         };
-        let services = limits.services_max as usize;
         let mut control = Control {
             memories,
             capacity,
@@ -97,6 +95,7 @@ impl Control {
             replies_all_since: None,
             unlogged: Vec::new(),
             weighing: Weighing::default(),
+            ports_counted: None,
             events: Vec::new(),
             recorded: Vec::new(),
             fleet: None,

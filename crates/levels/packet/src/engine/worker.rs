@@ -270,7 +270,7 @@ impl Worker {
         self.tunnels.next_hops(&hops);
     }
 
-    pub(super) fn status(&self) -> EngineStatus {
+    pub(super) fn status(&mut self) -> EngineStatus {
         let cpus = u64::from(self.limits.cpu_bytes) * u64::from(self.limits.cpus_max);
         EngineStatus {
             control: self.control.status(),
