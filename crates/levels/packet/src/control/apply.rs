@@ -14,29 +14,39 @@ use crate::registry::Verdict;
 use crate::snapshot::{BackendId, Snapshot, VipId, VipSpec};
 
 /// Numbers of counters. A backend of a VIP keeps its number as long as the VIP has the backend.
+/// They are given out in rotation, because flows of full-nat that have not sent a packet since
+/// their backend was removed still have its number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
     backends: Vec<Option<(VipId, BackendId)>>,
+    /// The first number to try for a new backend.
+    next: usize,
 }
 
 impl Numbers {
     pub(super) fn new(room: u32) -> Numbers {
-        Numbers { backends: vec![None; room as usize] }
+        Numbers { backends: vec![None; room as usize], next: 0 }
     }
 
     /// Adopts a published number.
     pub(super) fn adopt(&mut self, number: u16, vip: VipId, backend: BackendId) {
         if let Some(holder) = self.backends.get_mut(usize::from(number)) {
             *holder = Some((vip, backend));
+            self.next = self.next.max(usize::from(number) + 1);
         }
     }
 
     /// Returns the number of a backend, a new one if it has none, and whether it is new.
     pub(super) fn of(&mut self, vip: VipId, backend: BackendId) -> Option<(u16, bool)> {
         let known = self.find(vip, backend);
-        let free = || self.backends.iter().position(Option::is_none);
+        let len = self.backends.len();
+        let in_turn = || (self.next..self.next + len).map(|number| number % len);
+        let free = || in_turn().find(|number| self.backends[*number].is_none());
         let number = known.map(usize::from).or_else(free)?;
         self.backends[number] = Some((vip, backend));
+        if known.is_none() {
+            self.next = number + 1;
+        }
         Some((number as u16, known.is_none()))
     }
 
