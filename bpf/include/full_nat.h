@@ -7,7 +7,7 @@
 #define EQP_FULL_NAT_H
 
 #include "nat.h"
-#include "ports.h"
+#include "port_open.h"
 
 /* Returns the port of the packet's flow; a flow without one gets one. */
 eqp_inline struct eqp_port *port_of_flow(struct eqp_context *ctx, struct eqp_job *job, unsigned char *memory)
@@ -32,7 +32,7 @@ eqp_inline struct eqp_port *port_of_flow(struct eqp_context *ctx, struct eqp_job
 		return port;
 	if (!port)
 		port = port_open(job, memory, digest);
-	else if (!port_touch(port, word, port_stage_asked(packet, port_stage(word))))
+	else if (!port_touch(port, word, port_asked(ctx, packet, word)))
 		return port;
 	/* The first packet, and at most one in a tick: rarely overwritten by another client's. */
 	note_sender(ctx, job);
@@ -204,8 +204,7 @@ eqp_cold int handle_full_nat_reply(struct eqp_context *ctx, struct eqp_job *job,
 		remember_fragment(job);
 	}
 	if (!(packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT)))
-		port_touch(answered.port, answered.word,
-			   port_stage_answered(packet, port_stage(answered.word)));
+		port_touch(answered.port, answered.word, port_answered(ctx, packet, answered.word));
 	return answer_client(ctx, job, &answered);
 }
 

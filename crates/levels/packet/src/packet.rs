@@ -119,6 +119,8 @@ pub struct Parsed {
     pub ttl: u8,
     /// The bits of the TCP header's flags.
     pub tcp_flags: u8,
+    /// TCP: sequence and acknowledgement number.
+    pub tcp_numbers: [u32; 2],
     /// Of the datagram.
     pub place: Place,
     /// Identification of a fragment's datagram.
@@ -187,6 +189,7 @@ impl Parsed {
             destination_mac: None,
             ttl: 0,
             tcp_flags: 0,
+            tcp_numbers: [0; 2],
             place: Place::Whole,
             fragment_id: 0,
             fragment_protocol: 0,
@@ -279,7 +282,11 @@ impl Parsed {
                 self.icmp = Some(self.icmp(bytes, l4));
                 return;
             }
-            protocol::TCP => self.tcp_flags = bytes[l4 + 13],
+            protocol::TCP => {
+                self.tcp_flags = bytes[l4 + 13];
+                let number = |at| bytes.array(at).map(u32::from_be_bytes).unwrap_or_default();
+                self.tcp_numbers = [number(l4 + 4), number(l4 + 8)];
+            }
             protocol::UDP => self.datagram(bytes, l4),
             _ => {}
         }

@@ -104,8 +104,14 @@ impl Ip {
 
     /// A TCP segment.
     pub fn tcp(self, source_port: u16, destination_port: u16, flags: u8, payload: &[u8]) -> Ip {
-        let [s, d] = [source_port, destination_port].map(u16::to_be_bytes);
-        let fixed = [&[0, 0, 1, 0, 0, 0, 2, 0][..], &[0x50, flags, 0xff, 0xff], &[0; 4]].concat();
+        self.tcp_numbered([source_port, destination_port], [0x100, 0x200], flags, payload)
+    }
+
+    /// A TCP segment with these ports, and with this sequence and acknowledgement number.
+    pub fn tcp_numbered(self, ports: [u16; 2], numbers: [u32; 2], flags: u8, payload: &[u8]) -> Ip {
+        let [s, d] = ports.map(u16::to_be_bytes);
+        let numbers = numbers.map(u32::to_be_bytes).concat();
+        let fixed = [&numbers[..], &[0x50, flags, 0xff, 0xff], &[0; 4]].concat();
         self.with_checksum(protocol::TCP, [&s[..], &d, &fixed, payload].concat(), 16)
     }
 

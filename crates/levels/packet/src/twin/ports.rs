@@ -1,4 +1,4 @@
-//! The sources of full-nat's flows: `bpf/include/ports.h`.
+//! The sources of full-nat's flows: `bpf/include/ports.h`, `port_index.h` and `port_open.h`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -8,9 +8,10 @@ use super::tables::{ServiceAt, Tables};
 use crate::abi::{Backend, SourceSet, TRANSLATED_TICK_SHIFT};
 use crate::digest::Digest;
 use crate::memory::PortsMemory;
-use crate::packet::{AddressBytes, Parsed, Tuple, protocol};
+use crate::packet::{AddressBytes, Parsed, TCP_ACK, TCP_SYN, Tuple, protocol};
 
 const TRIES: u64 = 64;
+const TRIES_FREE: u64 = 8;
 const SHORT: u64 = 5;
 const ONE_ANSWER: u64 = 14;
 
@@ -19,6 +20,8 @@ const STAGE_SHIFT: u32 = 16;
 const STAGE_MASK: u64 = 7;
 const UDP: u64 = 1 << 19;
 const SET: u64 = 1 << 20;
+const OWED_SHIFT: u32 = 21;
+const OWED_MASK: u64 = 0x7ff;
 const BACKEND_SHIFT: u32 = 32;
 const COUNT_SHIFT: u32 = 48;
 const INDEX_SET: u64 = 1 << 29;
@@ -115,16 +118,27 @@ impl<'a> Ports<'a> {
         if keeps {
             return Some(false);
         }
-        let stage = stage_of(word);
-        let stage = match self.parsed {
-            parsed if parsed.is_fin() || parsed.is_rst() => CLOSING,
-            parsed if parsed.is_opening() && stage > ESTABLISHED => OPENING,
-            parsed if !parsed.is_opening() && stage == ANSWERED => ESTABLISHED,
-            _ => stage,
+        let stage = match stage_of(word) {
+            ANSWERED if self.is_proven(word) => ESTABLISHED,
+            stage => stage,
+        };
+        let ends = self.parsed.is_fin() || self.parsed.is_rst();
+        let stage = match stage {
+            ESTABLISHED if ends => CLOSING,
+            stage if stage > ESTABLISHED && !ends && self.parsed.is_opening() => OPENING,
+            stage => stage,
         };
         let after = self.word(word, stage);
         self.change(&self.memory.port(index)[WORD], word, after);
         Some(word != after)
+    }
+
+    /// Whether the client's packet shows that it received the backend's answer.
+    fn is_proven(&self, word: u64) -> bool {
+        let [_, acknowledged] = self.parsed.tcp_numbers;
+        let acknowledged = u64::from(acknowledged >> OWED_SHIFT);
+        let is_owed = acknowledged.wrapping_sub(word >> OWED_SHIFT) & OWED_MASK <= 1;
+        !self.parsed.is_tcp() || (self.parsed.tcp_flags & TCP_ACK != 0 && is_owed)
     }
 
     /// The word of the same flow, now.
@@ -215,11 +229,15 @@ impl<'a> Ports<'a> {
             if is_unproven(word) && self.age(word) + 1 > age {
                 (unproven, age) = (Some(found), self.age(word) + 1);
             }
+            if unproven.is_some() && one + 1 >= TRIES_FREE {
+                break;
+            }
         }
         unproven
     }
 
-    /// The word to write for a flow in its line, with its value; `None`: the line is full.
+    /// The word to write for a flow in its line, with its value; `None`: the line is full of flows
+    /// that keep their ports.
     fn lead_place(&self, digest: Digest) -> Option<(&AtomicU64, u64)> {
         let line = self.memory.line(digest.0);
         let free = line.iter().map(|at| (at, at.load(Acquire)));
@@ -227,11 +245,21 @@ impl<'a> Ports<'a> {
         if let Some(free) = free.next() {
             return Some(free);
         }
-        let victim = &line[(digest.0 >> DIGEST_SHIFT) as usize & (line.len() - 1)];
-        let seen = victim.load(Acquire);
-        let port = self.memory.port((seen & INDEX_MASK) as usize);
-        let word = port[WORD].load(Acquire);
-        (self.is_over(port, word) || is_unproven(word)).then_some((victim, seen))
+        let mut unproven = None;
+        for step in 0..line.len() {
+            let way = &line[((digest.0 >> DIGEST_SHIFT) as usize + step) & (line.len() - 1)];
+            let seen = way.load(Acquire);
+            let port = self.memory.port((seen & INDEX_MASK) as usize);
+            let word = port[WORD].load(Acquire);
+            let leads = is_of(seen, Digest(port[DIGEST].load(Relaxed)));
+            if word == 0 || !leads || self.is_over(port, word) {
+                return Some((way, seen));
+            }
+            if is_unproven(word) && unproven.is_none() {
+                unproven = Some((way, seen));
+            }
+        }
+        unproven
     }
 
     fn remove(&self, digest: Digest, index: usize) {
@@ -265,13 +293,21 @@ impl<'a> Ports<'a> {
 
     /// Records a reply of the backend.
     pub(super) fn answered(&self, answered: &Answered) {
-        let stage = match (self.parsed, stage_of(answered.word)) {
-            (parsed, _) if parsed.is_rst() => RESET,
-            (parsed, _) if parsed.is_fin() => CLOSING,
-            (_, OPENING) => ANSWERED,
-            (_, stage) => stage,
+        let opens = !self.parsed.is_tcp() || !self.parsed.tcp_flags & (TCP_SYN | TCP_ACK) == 0;
+        let mut word = answered.word;
+        let stage = match stage_of(word) {
+            _ if self.parsed.is_rst() => RESET,
+            _ if self.parsed.is_fin() => CLOSING,
+            OPENING | ANSWERED if opens => {
+                if self.parsed.is_tcp() {
+                    let owed = self.parsed.tcp_numbers[0].wrapping_add(1) >> OWED_SHIFT;
+                    word = (word & !(OWED_MASK << OWED_SHIFT)) | u64::from(owed) << OWED_SHIFT;
+                }
+                ANSWERED
+            }
+            stage => stage,
         };
-        let after = self.word(answered.word, stage);
+        let after = self.word(word, stage);
         self.change(&self.memory.port(answered.index)[WORD], answered.word, after);
     }
 }
@@ -333,7 +369,7 @@ fn stage_of(word: u64) -> u64 {
 }
 
 fn is_unproven(word: u64) -> bool {
-    matches!(stage_of(word), OPENING | ANSWERED)
+    matches!(stage_of(word), OPENING | ANSWERED | RESET)
 }
 
 /// The number of a port's service.
