@@ -516,7 +516,7 @@ enum eqp_reason {
 	EQP_DROP_NO_ROUTE,              /* nat: the kernel has no route for a reply */
 	EQP_DROP_TABLES,                /* tables not set up or inconsistent */
 	EQP_DROP_ICMP_RATE,             /* echo above the rate limit */
-	EQP_DROP_NO_SERVICE,            /* no service at a VIP's address; would loop */
+	EQP_DROP_NO_SERVICE,            /* no service or flow at the address; would loop */
 	EQP_DROP_SOURCE_DENIED,         /* the service's lists refuse the source */
 	EQP_DROP_PORTS_EXHAUSTED,       /* full-nat: no source port is free for the backend */
 	EQP_DROPS,

@@ -178,7 +178,25 @@ eqp_cold int answer_client(struct eqp_context *ctx, struct eqp_job *job, const s
 	return leave_by_route(ctx, job, &fib, route);
 }
 
-/* Handles a packet to a source address. `parsed`: result of parse(). */
+/* Reads the flow that an ICMP packet to a source address is about; returns as parse() does. */
+eqp_inline int read_answered(struct eqp_context *ctx, struct eqp_packet *packet, int parsed)
+{
+	enum eqp_icmp_kind kind;
+
+	if (parsed != EQP_RARE || packet->flags & EQP_PACKET_LATER_FRAGMENT || !is_icmp(packet))
+		return parsed;
+	kind = icmp_kind(ctx, packet);
+	if (kind == EQP_ICMP_SHORT)
+		return EQP_DROP(EQP_DROP_HEADER_SHORT);
+	if (kind != EQP_ICMP_ERROR || packet->flags & EQP_PACKET_FIRST_FRAGMENT)
+		return parsed;
+	return read_quoted(ctx, packet);
+}
+
+/*
+ * Handles a packet to a source address. `parsed`: result of parse(). Packets of no flow belong to
+ * this machine, if it has the address.
+ */
 eqp_cold int handle_full_nat_reply(struct eqp_context *ctx, struct eqp_job *job, int parsed)
 {
 	struct eqp_packet *packet = &job->packet;
@@ -186,16 +204,15 @@ eqp_cold int handle_full_nat_reply(struct eqp_context *ctx, struct eqp_job *job,
 	struct eqp_answered answered = {};
 	__u64 index;
 
-	if (!is_later && parsed == EQP_RARE && is_icmp(packet) && !(packet->flags & EQP_PACKET_FIRST_FRAGMENT) &&
-	    icmp_kind(ctx, packet) == EQP_ICMP_ERROR)
-		parsed = read_quoted(ctx, packet);
+	parsed = read_answered(ctx, packet, parsed);
+	if (parsed < 0)
+		return parsed;
 	if (!is_later && parsed != EQP_GO_ON)
-		return XDP_PASS;
-	/* Packets of other flows belong to this machine. */
+		return leave_unserved(ctx, job);
 	if (!(is_later ? answered_by_first(job, &answered) : answered_by_key(job, &answered)) ||
 	    !port_is_same(answered.word, eqp_read_once(answered.port->word))) {
 		job->service = NULL;
-		return XDP_PASS;
+		return leave_unserved(ctx, job);
 	}
 	if (packet->flags & EQP_PACKET_FIRST_FRAGMENT) {
 		index = answered.port->key & (limits.ports_max - 1);

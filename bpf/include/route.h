@@ -77,11 +77,12 @@ eqp_inline int leave_by_route(struct eqp_context *ctx, const struct eqp_job *job
 }
 
 /*
- * Handles a packet to a VIP's address without a service (another port or protocol). It goes to the
- * kernel if the address is this machine's own, or if the kernel does not forward. Otherwise it is
- * dropped: the kernel would send it back to the routers, which would return it until its hop limit
- * expires. Neighbour discovery goes to the kernel, which may be a proxy for the address; it cannot
- * loop, because it is only valid before its first hop.
+ * Handles a packet to a VIP's address without a service (another port or protocol), or to a source
+ * address of full-nat without a flow. It goes to the kernel if the address is this machine's own,
+ * or if the kernel does not forward. Otherwise it is dropped: the kernel would send it back to the
+ * routers, which would return it until its hop limit expires. Neighbour discovery goes to the
+ * kernel, which may be a proxy for the address; it cannot loop, because it is only valid before its
+ * first hop.
  */
 eqp_cold int leave_unserved(struct eqp_context *ctx, const struct eqp_job *job)
 {

@@ -157,6 +157,45 @@ fn datagrams_of_many_clients_come_back_to_them() {
     assert_eq!(ports["max"], 64_512, "{ports}");
 }
 
+/// The router sends packets of both sources to the balancer, which has one of the addresses.
+#[test]
+fn packets_of_no_flow_reach_an_own_source_address_and_do_not_loop_at_another() {
+    let Some(mut bed) = site("full-strangers", ONE) else { return };
+    let [own, other] = SOURCES.map(|number| source(&bed.site, number, false));
+    let router = bed.site.router_address(false);
+    bed.site.balancer.ip(&format!("addr del {other}/32 dev eth0")).unwrap();
+    bed.site.balancer.ip(&format!("route add {other}/32 via {router}")).unwrap();
+    let via = bed.site.balancer_address(false);
+    bed.site.router.ip(&format!("route add {other}/32 via {via}")).unwrap();
+    let options = options(&bed.site, &SOURCES, FULL_NAT, "");
+    bed.configure(&FULL_NAT.config(Service::Web, &bed.site, &options));
+    bed.balance();
+    let dropped = |bed: &Bed| {
+        let status: Value = serde_json::from_str(&bed.command(&["status", "--json"])).unwrap();
+        status["packet"]["drops"]["no_service"].as_u64().unwrap_or_default()
+    };
+    let server = bed.site.balancer.enter(|| UdpSocket::bind((own, 81))).unwrap();
+    server.set_nonblocking(true).unwrap();
+    let socket = bed.site.client.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let reaches = soon(|| {
+        socket.send_to(b"x", (own, 81)).unwrap();
+        server.recv_from(&mut [0]).is_ok()
+    });
+    assert!(reaches, "{}", bed.command(&["status"]));
+    assert_eq!(dropped(&bed), 0);
+    let mut sent = 0;
+    let arrives = soon(|| {
+        socket.send_to(b"x", (other, 81)).unwrap();
+        sent += 1;
+        dropped(&bed) > 0
+    });
+    assert!(arrives, "{}", bed.command(&["status"]));
+    // A packet in a loop passes the balancer 63 times within milliseconds.
+    std::thread::sleep(Duration::from_millis(200));
+    let dropped = dropped(&bed);
+    assert!(dropped <= sent, "{dropped} drops of {sent} datagrams");
+}
+
 /// A connection to the line service.
 fn open(client: &Host, vip: SocketAddr, patience: Duration) -> Result<TcpStream, ErrorKind> {
     let stream = client.enter(|| TcpStream::connect_timeout(&vip, patience));

@@ -195,10 +195,12 @@ impl Twin {
 
     /// Decides about a packet to a source address of full-nat: a reply, or one to this machine.
     fn of_source(&self, packet: &Packet<'_>) -> (Decision, Option<Fragment>) {
-        let pass = (Decision::of(Verdict::Pass), None);
         let parsed = packet.parsed;
+        let short = parsed.place == Place::Whole && parsed.icmp == Some(Icmp::ErrorShort);
+        if let Some(reason) = parsed.fault.or(short.then_some(Reason::HeaderShort)) {
+            return (Decision::drop(reason, None), None);
+        }
         let answered = match (parsed.place, parsed.icmp) {
-            _ if parsed.fault.is_some() => None,
             (Place::Later, _) => self.first_fragment(packet).and_then(|first| {
                 let answered = packet.ports().at(first.digest.0 as u32 as usize)?;
                 let is_it = first.slot == NO_SLOT && answered.count == first.digest.0 >> 32;
@@ -208,7 +210,15 @@ impl Twin {
             (Place::Whole, Some(Icmp::Error(quoted))) => packet.answered(&quoted.turned()),
             _ => None,
         };
-        let Some(answered) = answered else { return pass };
+        let Some(answered) = answered else {
+            let loops = packet.is_sent_on() && !parsed.is_neighbour_discovery();
+            let decision = if loops {
+                Decision::drop(Reason::NoService, None)
+            } else {
+                Decision::of(Verdict::Pass)
+            };
+            return (decision, None);
+        };
         let first = (parsed.place == Place::First).then_some(Fragment {
             digest: Digest(answered.index as u64 | answered.count << 32),
             service: answered.at.index as u16,
@@ -378,7 +388,7 @@ impl Packet<'_> {
         Decision { verdict: Verdict::Drop(reason), ..decision }
     }
 
-    /// Whether the kernel would send a packet to the VIP on to the routers.
+    /// Whether the kernel would send a packet to this address on to the routers.
     fn is_sent_on(&self) -> bool {
         matches!(self.around.route, Route::Out(_) | Route::KernelForwards | Route::NoNeighbour(_))
     }
