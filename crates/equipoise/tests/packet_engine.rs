@@ -4,8 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/lines.rs"]
+mod lines;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,6 +17,8 @@ use equipoise_netns::{Guest, Site, SiteShape, unavailable};
 use equipoise_testkit::eventually;
 use rustix::process::Signal;
 use serde_json::Value;
+
+use lines::{Session, serve};
 
 const EQUIPOISE: &str = env!("CARGO_BIN_EXE_equipoise");
 /// Longest time to wait. A debug build loads its program in about a second; a busy machine takes
@@ -38,7 +42,7 @@ impl Bed {
         let site = Site::new(SiteShape { backends: 2, two_arms: true }).unwrap();
         for (number, backend) in site.backends.iter().enumerate() {
             let listener = backend.enter(|| TcpListener::bind(("0.0.0.0", PORT))).unwrap();
-            std::thread::spawn(move || serve(&listener, number));
+            std::thread::spawn(move || serve(&listener, number + 1));
         }
         let instance = format!("{test}-{}", std::process::id());
         let folder = std::env::temp_dir().join(format!("equipoise-{instance}"));
@@ -118,12 +122,9 @@ impl Bed {
 
     fn connect(&self, vip: u8) -> Session {
         let to = SocketAddr::new(Bed::vip(vip), 80);
-        let stream = self.site.client.enter(|| TcpStream::connect_timeout(&to, PATIENCE));
-        let mut session =
-            Session { stream: BufReader::new(stream.unwrap()), backend: String::new() };
-        session.stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        session.backend = session.asked();
-        session
+        let stream = self.site.client.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Session::of(stream).unwrap()
     }
 
     fn pins(&self) -> PathBuf {
@@ -149,38 +150,6 @@ impl Drop for Bed {
     }
 }
 
-/// A backend that answers each line with its number.
-fn serve(listener: &TcpListener, number: usize) {
-    for stream in listener.incoming().flatten() {
-        std::thread::spawn(move || {
-            let mut reader = BufReader::new(stream);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-                if writeln!(reader.get_mut(), "backend-{}", number + 1).is_err() {
-                    return;
-                }
-                line.clear();
-            }
-        });
-    }
-}
-
-/// A connection of the client.
-struct Session {
-    stream: BufReader<TcpStream>,
-    /// The backend that answered first.
-    backend: String,
-}
-
-impl Session {
-    fn asked(&mut self) -> String {
-        self.stream.get_mut().write_all(b"who\n").unwrap();
-        let mut answer = String::new();
-        self.stream.read_line(&mut answer).unwrap();
-        answer.trim().to_owned()
-    }
-}
-
 fn says(process: &Guest, text: &str) {
     let found = process.wait_for(PATIENCE, |printed| printed.contains(text).then_some(()));
     found.unwrap_or_else(|printed| panic!("waited in vain for `{text}`; printed:\n{printed}"));
@@ -194,7 +163,7 @@ fn stop(mut process: Guest) {
 /// Checks that all connections are still at their backends.
 fn assert_kept(sessions: &mut [Session]) {
     for session in sessions {
-        assert_eq!(session.asked(), session.backend);
+        assert_eq!(session.asked().unwrap(), session.backend);
     }
 }
 
@@ -467,7 +436,7 @@ fn a_reload_follows_the_file_without_moving_a_flow_or_is_refused() {
     bed.configure(&bed.vips(1), "vips-max = 2");
     for (number, backend) in bed.site.backends.iter().enumerate() {
         let listener = backend.enter(|| TcpListener::bind(("0.0.0.0", PORT + 1))).unwrap();
-        std::thread::spawn(move || serve(&listener, number));
+        std::thread::spawn(move || serve(&listener, number + 1));
     }
     let process = bed.start(&[]);
     let mut sessions = sessions(&bed, 20);

@@ -6,17 +6,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/lines.rs"]
+mod lines;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use equipoise_netns::{Guest, Host, Site, SiteShape, Switch, unavailable};
+use equipoise_testkit::eventually_within;
 use rustix::process::Signal;
 use serde_json::Value;
+
+use lines::{Session, serve};
 
 const EQUIPOISE: &str = env!("CARGO_BIN_EXE_equipoise");
 /// Longest time to wait; a busy machine takes it.
@@ -59,7 +64,7 @@ impl Bed {
         for (number, backend) in site.backends.iter().enumerate() {
             backend.hidden_address(Site::vip(1, false)).unwrap();
             let listener = backend.enter(|| TcpListener::bind(("0.0.0.0", PORT))).unwrap();
-            std::thread::spawn(move || serve(&listener, number));
+            std::thread::spawn(move || serve(&listener, number + 1));
         }
         // The hash of the router has the ports.
         site.router.sysctl("net/ipv4/fib_multipath_hash_policy", "1").unwrap();
@@ -154,7 +159,7 @@ impl Bed {
             done.count() == alive.len() - 1
         };
         let state = || self.packet(alive[0])["fleet"].to_string();
-        assert!(soon(|| alive.iter().all(|&it| has_all(it))), "{}", state());
+        assert!(eventually_within(PATIENCE, || alive.iter().all(|&it| has_all(it))), "{}", state());
     }
 
     /// Waits until all balancers know `flows` flows and have made their changes, and for the
@@ -165,7 +170,11 @@ impl Bed {
             let steady = packet["vips"][0]["phase"] == "steady";
             steady && packet["flows"].as_u64() >= Some(flows as u64)
         };
-        assert!(soon(|| self.alive().into_iter().all(knows)), "{}", self.packet(self.alive()[0]));
+        assert!(
+            eventually_within(PATIENCE, || self.alive().into_iter().all(knows)),
+            "{}",
+            self.packet(self.alive()[0])
+        );
         std::thread::sleep(EXCHANGE);
     }
 
@@ -190,9 +199,7 @@ impl Bed {
         let to = SocketAddr::new(Site::vip(1, false), PORT);
         let stream = self.site.client.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut session = Session { stream: BufReader::new(stream), backend: String::new() };
-        session.backend = session.asked().unwrap();
-        session
+        Session::of(stream).unwrap()
     }
 
     fn reload(&self, scheduler: &str, backends: usize) {
@@ -216,48 +223,6 @@ impl Drop for Bed {
 /// The address of a balancer on `lan`; the first is the site's own.
 fn address(balancer: usize) -> IpAddr {
     IpAddr::from([192, 0, 2, 2 + balancer as u8])
-}
-
-/// A backend that answers each line with its number.
-fn serve(listener: &TcpListener, number: usize) {
-    for stream in listener.incoming().flatten() {
-        std::thread::spawn(move || {
-            let mut reader = BufReader::new(stream);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-                if writeln!(reader.get_mut(), "backend-{}", number + 1).is_err() {
-                    return;
-                }
-                line.clear();
-            }
-        });
-    }
-}
-
-struct Session {
-    stream: BufReader<TcpStream>,
-    /// The backend that answered first.
-    backend: String,
-}
-
-impl Session {
-    fn asked(&mut self) -> std::io::Result<String> {
-        self.stream.get_mut().write_all(b"who\n")?;
-        let mut answer = String::new();
-        self.stream.read_line(&mut answer)?;
-        Ok(answer.trim().to_owned())
-    }
-}
-
-fn soon(mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    true
 }
 
 fn assert_kept(bed: &mut Bed, sessions: &mut [Session], what: &str) {
@@ -342,9 +307,13 @@ fn a_pin_of_one_balancer_is_on_all() {
             let told = goes_to(bed, at);
             told.contains(&format!("web/{name}")) && told.contains("by: pin")
         };
-        assert!(soon(|| (0..2).all(|at| is_there(&bed, at))), "{}", goes_to(&bed, 1));
+        assert!(
+            eventually_within(PATIENCE, || (0..2).all(|at| is_there(&bed, at))),
+            "{}",
+            goes_to(&bed, 1)
+        );
     }
     bed.command(0, &["pin", "remove", &vip, flow]);
     let is_gone = |at: usize| bed.command(at, &["pin", "list"]) == "no pins\n";
-    assert!(soon(|| (0..2).all(is_gone)));
+    assert!(eventually_within(PATIENCE, || (0..2).all(is_gone)));
 }

@@ -6,17 +6,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/lines.rs"]
+mod lines;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use equipoise_netns::{Guest, Host, Site, SiteShape, Switch, unavailable};
+use equipoise_testkit::eventually_within;
 use rustix::process::Signal;
 use serde_json::Value;
+
+use lines::{Session, serve};
 
 const EQUIPOISE: &str = env!("CARGO_BIN_EXE_equipoise");
 /// Longest time to wait; a busy machine takes it.
@@ -132,7 +137,7 @@ impl Bed {
         self.configure(backends);
         (0..2).for_each(|balancer| drop(self.command(balancer, &["reload"])));
         let is_steady = |balancer: usize| self.packet(balancer)["vips"][0]["phase"] == "steady";
-        assert!(soon(|| (0..2).all(is_steady)), "{}", self.packet(0));
+        assert!(eventually_within(PATIENCE, || (0..2).all(is_steady)), "{}", self.packet(0));
     }
 
     /// Spreads the flows by these weights of the balancers; 0: none.
@@ -150,9 +155,7 @@ impl Bed {
         let to = SocketAddr::new(Site::vip(1, self.v6), PORT);
         let stream = self.site.client.enter(|| TcpStream::connect_timeout(&to, PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut session = Session { stream: BufReader::new(stream), backend: String::new() };
-        session.backend = session.asked()?;
-        Ok(session)
+        Session::of(stream)
     }
 
     /// Ends decapsulation, and returns what each process has printed.
@@ -185,55 +188,14 @@ fn address(site: &Site, balancer: usize, v6: bool) -> IpAddr {
     }
 }
 
-/// A backend that answers each line with its number.
-fn serve(listener: &TcpListener, number: usize) {
-    for stream in listener.incoming().flatten() {
-        std::thread::spawn(move || {
-            let mut reader = BufReader::new(stream);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-                if writeln!(reader.get_mut(), "backend-{number}").is_err() {
-                    return;
-                }
-                line.clear();
-            }
-        });
-    }
-}
-
-struct Session {
-    stream: BufReader<TcpStream>,
-    /// The backend that answered first.
-    backend: String,
-}
-
-impl Session {
-    fn asked(&mut self) -> std::io::Result<String> {
-        self.stream.get_mut().write_all(b"who\n")?;
-        let mut answer = String::new();
-        self.stream.read_line(&mut answer)?;
-        Ok(answer.trim().to_owned())
-    }
-
-    fn is_kept(&mut self) -> bool {
-        self.asked().is_ok_and(|answer| answer == self.backend)
-    }
+/// Whether the connection is still at its backend.
+fn is_kept(session: &mut Session) -> bool {
+    session.asked().is_ok_and(|answer| answer == session.backend)
 }
 
 fn wait_for(guest: &Guest, text: &str) {
     let found = guest.wait_for(PATIENCE, |printed| printed.contains(text).then_some(()));
     found.unwrap_or_else(|printed| panic!("waited in vain for `{text}`:\n{printed}"));
-}
-
-fn soon(mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    true
 }
 
 /// The packets of a line of `equipoise decap`, over all backends.
@@ -256,7 +218,7 @@ fn lost(bed: &mut Bed) -> usize {
     bed.split([0, 1]);
     let mut lost = 0;
     sessions.retain_mut(|session| {
-        let is_kept = session.is_kept();
+        let is_kept = is_kept(session);
         lost += usize::from(!is_kept);
         is_kept
     });
@@ -264,7 +226,7 @@ fn lost(bed: &mut Bed) -> usize {
     for weights in [[1, 1], [5, 2], [1, 7]] {
         bed.split(weights);
         for session in &mut sessions {
-            assert!(session.is_kept(), "{weights:?}: {}", session.backend);
+            assert!(is_kept(session), "{weights:?}: {}", session.backend);
         }
         for _ in 0..10 {
             let session = bed.connect().unwrap();

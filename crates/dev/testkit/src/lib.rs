@@ -51,8 +51,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Polls every millisecond until `condition` holds; `false` if it does not within [`PATIENCE`].
 ///
 /// For counters of the code under test, which offer no event. Backends have [`HttpBackend::wait`].
-pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let end = std::time::Instant::now() + PATIENCE;
+pub fn eventually(condition: impl FnMut() -> bool) -> bool {
+    eventually_within(PATIENCE, condition)
+}
+
+/// The same, with another time.
+pub fn eventually_within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = std::time::Instant::now() + patience;
     while !condition() {
         if std::time::Instant::now() > end {
             return false;
