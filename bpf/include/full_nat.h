@@ -47,14 +47,11 @@ eqp_cold int forward_full_nat(struct eqp_context *ctx, struct eqp_job *job)
 	struct eqp_rewrite from = {};
 	unsigned char *memory = ports_memory(), *ethernet;
 	struct eqp_port *port;
-	int i;
+	int checked, i;
 
-	if (backend->family != job->packet.family)
-		return EQP_DROP(EQP_DROP_FAMILY);
-	if (job->packet.ip_bytes > backend->mtu)
-		return answer_too_big(ctx, job, backend->mtu);
-	if (hop_limit(ctx, &job->packet) <= 1)
-		return EQP_DROP(EQP_DROP_TTL_EXPIRED);
+	checked = check_route_on(ctx, job);
+	if (checked != EQP_GO_ON)
+		return checked;
 	if (!memory)
 		return EQP_DROP(EQP_DROP_TABLES);
 	port = port_of_flow(ctx, job, memory);

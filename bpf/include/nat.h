@@ -34,12 +34,10 @@ eqp_inline void note_translated(const struct eqp_context *ctx, const struct eqp_
 		note_sender(ctx, job);
 }
 
-eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
+/* EQP_GO_ON if a router may send the packet on to its backend; otherwise its end. */
+eqp_inline int check_route_on(struct eqp_context *ctx, struct eqp_job *job)
 {
 	const struct eqp_backend *backend = job->backend;
-	struct eqp_rewrite rewrite = { .port = backend->port, .source = false, .outside = true };
-	unsigned char *ethernet;
-	int i;
 
 	if (backend->family != job->packet.family)
 		return EQP_DROP(EQP_DROP_FAMILY);
@@ -47,6 +45,19 @@ eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
 		return answer_too_big(ctx, job, backend->mtu);
 	if (hop_limit(ctx, &job->packet) <= 1)
 		return EQP_DROP(EQP_DROP_TTL_EXPIRED);
+	return EQP_GO_ON;
+}
+
+eqp_cold int forward_nat(struct eqp_context *ctx, struct eqp_job *job)
+{
+	const struct eqp_backend *backend = job->backend;
+	struct eqp_rewrite rewrite = { .port = backend->port, .source = false, .outside = true };
+	unsigned char *ethernet;
+	int checked, i;
+
+	checked = check_route_on(ctx, job);
+	if (checked != EQP_GO_ON)
+		return checked;
 	for (i = 0; i < 4; i++)
 		rewrite.address[i] = backend->address[i];
 	note_translated(ctx, job);
