@@ -38,7 +38,7 @@ impl KeyHash for AesHash {
         let sip = SipHash13::with_seed(seed);
         let word = |number: usize| sip.hash(&(number as u64));
         let keys = std::array::from_fn(|round| [word(2 * round), word(2 * round + 1)]);
-        AesHash { seed, keys, has_instructions: instructions::are_there() }
+        AesHash { seed, keys, has_instructions: has_instructions() }
     }
 
     fn seed(&self) -> Seed {
@@ -47,12 +47,22 @@ impl KeyHash for AesHash {
 
     #[inline(always)]
     fn hash<K: Key + ?Sized>(&self, key: &K) -> u64 {
+        #[cfg(target_arch = "x86_64")]
         if self.has_instructions {
             // SAFETY: the processor has the instructions.
             return unsafe { instructions::hash(&self.keys, key) };
         }
         portable::hash(&self.keys, key)
     }
+}
+
+/// Whether the processor has instructions of AES that this module uses.
+fn has_instructions() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let found = is_x86_feature_detected!("aes");
+    #[cfg(not(target_arch = "x86_64"))]
+    let found = false;
+    found
 }
 
 /// A key as blocks of 16 bytes: its bytes, zeros, and its length in the last byte of a word.
@@ -73,10 +83,6 @@ mod instructions {
     use std::arch::x86_64::{__m128i, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_xor_si128};
 
     use super::{Key, ROUNDS, blocks};
-
-    pub(super) fn are_there() -> bool {
-        is_x86_feature_detected!("aes")
-    }
 
     /// # Safety
     /// The processor has AES-NI.
@@ -113,22 +119,6 @@ mod instructions {
                 options(pure, nomem, nostack, preserves_flags));
         }
         state
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod instructions {
-    use super::{Key, ROUNDS};
-
-    pub(super) fn are_there() -> bool {
-        false
-    }
-
-    /// # Safety
-    /// None is needed; it has the type of the function with instructions.
-    #[inline(always)]
-    pub(super) unsafe fn hash<K: Key + ?Sized>(keys: &[[u64; 2]; ROUNDS + 1], key: &K) -> u64 {
-        super::portable::hash(keys, key)
     }
 }
 
