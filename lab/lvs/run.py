@@ -12,7 +12,6 @@ import csv
 import json
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import subprocess
@@ -25,6 +24,9 @@ from figures import mean, quantile
 from place import CPU_SHARE, MEMORY_SHARE_MIB, PERIOD_US, Site
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "lab/report"))
+import machine  # noqa: E402
+
 REQUESTS = [1, 10, 25, 50, 100, 250, 500, 1000, 2500]
 SIZES, COUNTS = [1, 2, 4], [1, 2, 4]
 # Threads that process (0: a new one for each request), and requests in hand (0: no bound).
@@ -114,17 +116,13 @@ def output(*words):
 
 
 def manifest(options):
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
     versions = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    return {
+    return machine.describe() | {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": output("git", "rev-parse", "HEAD"),
         "changed": bool(output("git", "status", "--porcelain", "--", ".", ":!lab/results")),
         "equipoise": output(str(options.binary), "--version"),
-        "kernel": platform.release(), "cpu": model, "cpus_online": os.cpu_count(),
         "postgres": output(str(versions[-1]), "--version") if versions else "unknown",
-        "python": platform.python_version(),
         "load_average": pathlib.Path("/proc/loadavg").read_text().strip(),
         "quick": options.quick, "cpu_ms": options.cpu_ms, "cpu_share": CPU_SHARE, "period_us": PERIOD_US,
         "memory_share_mib": MEMORY_SHARE_MIB, "threads_and_in_hand": SERVICES,

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import subprocess
@@ -26,6 +25,9 @@ from peers import MAXCONN, Peers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "report"))
+import machine  # noqa: E402
+
 PEERS = "peers"
 TRANSFER_BYTES = 100_000
 RESOLVERS = 6
@@ -125,23 +127,11 @@ def measure(wiring, site, options):
     return schedule, json.loads(printed[0]), usage, stream
 
 
-def output(*words):
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    return lines[0] if lines else "unknown"
-
-
 def manifest(options):
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": output("git", "rev-parse", "HEAD"),
-        "changed": output("git", "status", "--porcelain", "--untracked-files=no") != "unknown",
-        "equipoise": output(str(options.binary), "--version"),
-        "haproxy": output("haproxy", "-v"), "keepalived": output("keepalived", "--version"),
-        "gdnsd": output("gdnsd", "version"),
-        "kernel": platform.release(), "cpu": model, "cpus_online": os.cpu_count(),
+    peers = {name: machine.version(name) for name in OF_PEERS}
+    return machine.describe() | peers | {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": machine.source(),
+        "equipoise": machine.output(str(options.binary), "--version"),
         "load_average": pathlib.Path("/proc/loadavg").read_text().strip(), "quick": options.quick,
         "seed": options.seed, "cores": CORES, "link_mbit": LINK_MBIT, "work_ms": WORK_MS,
         "transfer_bytes": TRANSFER_BYTES, "resolvers": RESOLVERS, "maxconn": options.maxconn,
