@@ -15,8 +15,8 @@ const ROUNDS: usize = 4;
 /// with a probability above 2^-113. So such keys collide no more often than random ones. It is no
 /// message authentication code: whoever sees hashes may learn from them.
 ///
-/// A processor without instructions of AES computes the same values, some ten times slower than
-/// [`SipHash13`].
+/// A processor without instructions of AES computes the same values by tables; take [`SipHash13`]
+/// there.
 ///
 /// # Source
 /// Daemen and Rijmen, "The Pelican MAC Function", 2005: four rounds of AES for each block. The
