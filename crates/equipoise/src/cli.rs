@@ -10,10 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use equipoise_basics::with_causes;
 use equipoise_packet::engine::Leave;
 
-use equipoise_cli::{
-    announce, api_token, argument, backend, capture, change, check, cluster, decap, events, flow,
-    flows, import, pin, plan, ready, reload, schema, slice, status, top, upgrade, weight, why,
-};
+use equipoise_cli::{self as commands, argument, check, cluster, import, schema};
 use equipoise_config::ConfigErrors;
 use equipoise_demo as demo;
 
@@ -50,51 +47,8 @@ pub(crate) enum Command {
     Schema(schema::SchemaArgs),
     /// Balance three sample backends on this machine, to look around
     Demo(demo::Args),
-    /// Show front doors, pools and backends of a running equipoise
-    Status(status::Args),
-    /// Show a running equipoise on the whole terminal, and steer it by keys
-    Top(top::Args),
-    /// Show what has changed in a running equipoise, or follow it
-    Events(events::Args),
-    /// Stop new work for a backend, which finishes its current work; or remove a node of the
-    /// cluster from DNS answers
-    Drain(change::DrainArgs),
-    /// Give a drained backend or node new work again
-    Undrain(change::TargetArgs),
-    /// Give a disabled backend new work again
-    Enable(change::Args),
-    /// Disable a backend and close its connections
-    Disable(change::Args),
-    /// Add a backend to a pool while it runs, change or remove it
-    Backend(backend::Args),
-    /// Set a backend's weight; 0 drains
-    Weight(weight::Args),
-    /// Make a running equipoise read its configuration file again
-    Reload(reload::Args),
-    /// Start the program of a running equipoise again, and hand its sockets and clients over
-    Upgrade(upgrade::Args),
-    /// Tell whether this machine serves its addresses, by the exit code
-    Ready(ready::Args),
-    /// Announce the addresses that this machine serves, by BIRD or keepalived
-    Announce(announce::Args),
-    /// Create a token for the API over TCP
-    ApiToken(api_token::Args),
-    /// On a backend: unpack the packets of the packet level's tunnels
-    Decap(decap::Args),
-    /// Explain where a flow of the packet level goes, and why
-    Flow(flow::Args),
-    /// Show the flows of the packet level with the most bytes
-    Flows(flows::Args),
-    /// Capture packets of a VIP, with their backends, as a pcapng file
-    Capture(capture::Args),
-    /// Explain where a request, connection, query or item would go, and why
-    Why(why::Args),
-    /// List, add, move and remove flows that are pinned to a backend
-    Pin(pin::Args),
-    /// Show the plan and its reasons; pin, pause and resume elastic pools
-    Plan(plan::Args),
-    /// Balance a stream of items over workers: run, show, drain, pin, move
-    Slice(slice::Args),
+    #[command(flatten)]
+    Commands(commands::Command),
     /// Print the script by which a shell completes this command line
     Completions(completions::CompletionsArgs),
     /// Write the manual pages of all commands

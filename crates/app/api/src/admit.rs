@@ -9,19 +9,19 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use equipoise_basics::lock;
 
+use crate::Problem;
 use crate::api::Api;
 use crate::audit::{Asked, Happened, Line};
 use crate::auth::{
     self, Access, Caller, ClientCertificate, Peer, Shown, TurnedAwayFor, Unknown, Who,
 };
 use crate::change::Notes;
-use crate::{Operator, Problem};
 
 /// Longest time until an answer begins. A reload that waits for a resolver takes longest.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Admits or rejects a request. Changes and rejections are written to the audit log.
-pub(crate) async fn admit<O: Operator>(
+pub(crate) async fn admit<O: Send + Sync + 'static>(
     State(api): State<Api<O>>,
     mut request: Request,
     next: Next,
@@ -88,7 +88,7 @@ pub(crate) async fn admit<O: Operator>(
 
 /// Checks that the route of a request has each key of the query. Probes of other systems add keys
 /// of their own to paths outside /v1.
-fn check_query<O: Operator>(api: &Api<O>, request: &Request) -> Result<(), Problem> {
+fn check_query<O>(api: &Api<O>, request: &Request) -> Result<(), Problem> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let route = api.declared(request.method(), path).filter(|it| it.path.starts_with("/v1/"));
     let Some(route) = route else { return Ok(()) };
@@ -164,7 +164,7 @@ impl TurnedAway {
     }
 }
 
-fn may<O: Operator>(
+fn may<O>(
     api: &Api<O>,
     request: &Request,
     peer: Peer,

@@ -12,7 +12,13 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::Problem;
 use crate::condition::ETag;
+
+/// A handler's output that is an answer of type `A`, so that handlers fit their operations.
+pub(crate) trait Answers<A>: OperationOutput {}
+
+impl<A, T: Answers<A>> Answers<A> for Result<T, Problem> {}
 
 /// A response with a JSON document.
 pub(crate) struct Answer<T> {
@@ -59,6 +65,8 @@ impl<T: JsonSchema> OperationOutput for Answer<T> {
         done::<Self>(ctx, operation)
     }
 }
+
+impl<T: JsonSchema> Answers<T> for Answer<T> {}
 
 /// The response of an operation that was done, for the API's description.
 fn done<T: OperationOutput>(
@@ -132,3 +140,5 @@ impl<T: JsonSchema> OperationOutput for Tagged<T> {
         done::<Self>(ctx, operation)
     }
 }
+
+impl<T: JsonSchema> Answers<T> for Tagged<T> {}

@@ -2,27 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
 
 use axum::extract::FromRef;
 use axum::http::Method;
 use tokio::sync::Mutex;
 
-use crate::audit::{Asked, Audit, Happened, Line};
-use crate::auth::{Access, Caller, Gate, Role, Who};
+use crate::audit::Audit;
+use crate::auth::{Access, Gate};
 use crate::events::EventJournal;
 use crate::openapi::Declared;
-use crate::wire::Reloaded;
-use crate::{OperateError, Operator, Problem};
-
-/// Path of a signal's reload in the audit log.
-const RELOAD_PATH: &str = "/v1/reload";
 
 /// Paths of changes that wait for a store or for DDS. Each has its own lock, so that a hung store
 /// delays no other change, such as draining a backend.
 const SUBJECTS: [&str; 4] = ["/v1/cluster", "/v1/plan", "/v1/nodes", "/v1/slices"];
 
-/// The API over an [`Operator`], to be served on any number of listeners.
+/// The API over an [`Operator`](crate::Operator), to be served on any number of listeners.
 pub struct Api<O> {
     inner: Arc<Inner<O>>,
 }
@@ -52,7 +46,7 @@ impl<O> FromRef<Api<O>> for Arc<O> {
     }
 }
 
-impl<O: Operator> Api<O> {
+impl<O> Api<O> {
     /// The API of `operator`. `declared` are its routes, and `describe` makes its description.
     pub(crate) fn of(
         operator: Arc<O>,
@@ -70,37 +64,6 @@ impl<O: Operator> Api<O> {
         Api { inner: Arc::new(inner) }
     }
 
-    /// Reloads the configuration because of a signal. It takes the lock of changes and is audited,
-    /// like a change through the API.
-    ///
-    /// # Errors
-    /// As [`Operator::reload`].
-    pub async fn reload_by_signal(&self, signal: &'static str) -> Result<Reloaded, OperateError> {
-        let prepared = self.inner.operator.prepare_reload().await;
-        let turn = self.turn(RELOAD_PATH).lock_owned().await;
-        let before = self.inner.operator.config().await.ok();
-        let outcome = self.inner.operator.reload(prepared).await;
-        let after = self.inner.operator.config().await.ok();
-        drop(turn);
-        let problem = outcome.as_ref().err().map(|error| Problem::from(error.clone()));
-        let to_json = |config| serde_json::to_value(config).ok();
-        let asked = Asked {
-            peer: None,
-            caller: Some(Caller { who: Who::Signal(signal), role: Some(Role::Admin) }),
-            method: "POST".into(),
-            path: RELOAD_PATH.into(),
-            if_match: None,
-        };
-        let happened = Happened {
-            status: Some(problem.as_ref().map_or(200, |problem| problem.status)),
-            detail: problem.map(|problem| problem.detail),
-            before: before.and_then(to_json),
-            after: after.filter(|_| outcome.is_ok()).and_then(to_json),
-        };
-        self.audit().write(Line::new(asked, happened, SystemTime::now())).await;
-        outcome
-    }
-
     /// Returns the access that a request needs, also for an unknown path: a caller without a token
     /// is asked for it first, and a read-only caller cannot fill the audit log with changes of
     /// paths that do not exist.
@@ -114,6 +77,10 @@ impl<O: Operator> Api<O> {
     pub(crate) fn declared(&self, method: &Method, path: Option<&str>) -> Option<&Declared> {
         let method = if method == Method::HEAD { &Method::GET } else { method };
         self.inner.declared.get(path?)?.iter().find(|it| it.method == method)
+    }
+
+    pub(crate) fn operator(&self) -> &Arc<O> {
+        &self.inner.operator
     }
 
     pub(crate) fn gate(&self) -> &Gate {

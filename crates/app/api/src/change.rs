@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 
+use crate::Problem;
 use crate::api::Api;
 use crate::condition::{Condition, ETag, PATTERN};
 use crate::extract::header_parameter;
-use crate::{Operator, Problem};
 
 /// The state before and after a change, for the audit log.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub(crate) struct Change {
     notes: Notes,
 }
 
-impl<O: Operator> FromRequestParts<Api<O>> for Turn {
+impl<O: Send + Sync> FromRequestParts<Api<O>> for Turn {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api<O>) -> Result<Self, Problem> {

@@ -1,14 +1,8 @@
-//! A client of a running equipoise's API. Each level has its questions in a file of its own.
+//! A client of a running equipoise's API, which performs the operations of [`crate::routes`].
 
-mod cluster;
+mod capture;
 mod endpoint;
 mod events;
-mod packet;
-mod plan;
-mod pools;
-mod process;
-mod slice;
-mod why;
 
 use std::fmt;
 use std::io;
@@ -18,7 +12,7 @@ use equipoise_tls::{ClientTls, Fault, FaultKind};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,11 +21,11 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::{Problem, Token};
+use crate::{Operation, Problem, Token};
 
+pub use capture::CaptureStream;
 pub use endpoint::{BadEndpoint, Endpoint, Place};
 pub use events::EventStream;
-pub use packet::CaptureStream;
 
 /// Longest time for an answer. A reload that opens many front doors takes longest.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -134,14 +128,17 @@ impl Client {
         Client { tls, ..self }
     }
 
-    async fn ask<T: DeserializeOwned>(
+    /// Performs an operation; the question is `()` for none.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] has the reason why the process did not do it.
+    pub async fn ask<Q: Serialize, A: DeserializeOwned>(
         &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<T, ClientError> {
+        operation: Operation<Q, A>,
+        question: &Q,
+    ) -> Result<A, ClientError> {
         let exchange = async {
-            let response = self.send(method, path, "application/json", body).await?;
+            let response = self.send(operation, question, "application/json").await?;
             let body = self.collected(response.into_body()).await?;
             serde_json::from_slice(&body).map_err(|error| self.not_understood(error))
         };
@@ -149,12 +146,13 @@ impl Client {
     }
 
     /// Opens a stream, which may last.
-    async fn open_stream(
+    async fn open_stream<Q: Serialize, A>(
         &self,
-        path: &str,
+        operation: Operation<Q, A>,
+        question: &Q,
         media_type: &'static str,
     ) -> Result<Incoming, ClientError> {
-        let response = self.send(Method::GET, path, media_type, Bytes::new());
+        let response = self.send(operation, question, media_type);
         Ok(self.in_time(response).await?.into_body())
     }
 
@@ -185,17 +183,17 @@ impl Client {
     }
 
     /// Sends a request over a connection of its own. Returns the head of a successful answer.
-    async fn send(
+    async fn send<Q: Serialize, A>(
         &self,
-        method: Method,
-        path: &str,
+        operation: Operation<Q, A>,
+        question: &Q,
         accept: &'static str,
-        body: Bytes,
     ) -> Result<Response<Incoming>, ClientError> {
+        let (target, body) = operation.request(question);
         let (stream, host) = self.connect().await?;
         let mut request = Request::builder()
-            .method(method)
-            .uri(path)
+            .method(operation.method)
+            .uri(target)
             .header(header::HOST, host)
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, "application/json");
@@ -278,31 +276,15 @@ trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection for S {}
 
-fn to_json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("wire types have string keys and no failing serializer").into()
-}
-
-/// Percent-encodes one path segment: all characters except RFC 3986's unreserved ones.
-fn encoded(segment: &str) -> String {
-    segment
-        .bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes::process::STATUS;
 
     #[tokio::test]
     async fn a_missing_process_is_named_with_what_to_do() {
         let client = Client::new(Endpoint::Unix("/nonexistent/equipoise.sock".into()));
-        let error = client.status().await.unwrap_err();
+        let error = client.ask(STATUS, &()).await.unwrap_err();
         assert!(matches!(error, ClientError::NotRunning { .. }));
         let text = error.to_string();
         assert!(

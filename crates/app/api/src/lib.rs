@@ -18,9 +18,11 @@ mod extract;
 pub mod listen;
 pub mod metrics;
 mod openapi;
-mod operator;
+mod operate_error;
+#[macro_use]
+mod operation;
 mod problem;
-mod routes;
+pub mod routes;
 mod serve;
 mod tls;
 pub mod wire;
@@ -30,11 +32,12 @@ pub use auth::{
     Access, ApiClient, ApiToken, BadDigest, BadToken, Gate, Policy, Role, Token, TokenDigest,
 };
 pub use openapi::Declared;
-pub use operator::{
-    CaptureFile, ClusterOperator, OperateError, Operator, PacketOperator, PlanOperator,
-    PoolOperator, ProcessOperator, SliceOperator, WhyOperator,
-};
+pub use operate_error::OperateError;
+pub use operation::Operation;
 pub use problem::Problem;
-pub use routes::{declared, document};
+pub use routes::{
+    CaptureFile, ClusterOperator, Operator, PacketOperator, PlanOperator, PoolOperator,
+    ProcessOperator, SliceOperator, WhyOperator, declared, document,
+};
 pub use serve::{serve_tcp, serve_unix};
 pub use tls::ApiTls;

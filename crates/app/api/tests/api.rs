@@ -11,6 +11,10 @@ use std::sync::Arc;
 use common::{Recorder, open_api};
 use equipoise_api::client::{Client, ClientError, Endpoint};
 use equipoise_api::listen::{ApiTcp, ApiUnix, ListenError};
+use equipoise_api::routes::backends::{DISABLE, DRAIN, ENABLE, UNDRAIN, WEIGHT};
+use equipoise_api::routes::config::RELOAD;
+use equipoise_api::routes::process::STATUS;
+use equipoise_api::wire::SetWeight;
 use equipoise_api::{serve_tcp, serve_unix};
 use equipoise_testkit::Folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,12 +31,13 @@ async fn the_client_asks_and_the_operator_is_asked() {
     let folder = Folder::new("asks");
     let operator = Arc::new(Recorder::default());
     let client = serve(&folder.path("api.sock"), Arc::clone(&operator));
-    assert_eq!(client.status().await.unwrap().instance, "test");
-    for action in ["drain", "undrain", "enable", "disable"] {
-        client.change("web", "[::1]:80", action).await.unwrap();
+    assert_eq!(client.ask(STATUS, &()).await.unwrap().instance, "test");
+    for action in [DRAIN, UNDRAIN, ENABLE, DISABLE] {
+        client.ask(action.of(["web", "[::1]:80"]), &()).await.unwrap();
     }
-    assert_eq!(client.set_weight("web", "a/b c", 7).await.unwrap().backend.weight, 7);
-    assert_eq!(client.reload().await.unwrap().backends, 2);
+    let changed = client.ask(WEIGHT.of(["web", "a/b c"]), &SetWeight { weight: 7 }).await;
+    assert_eq!(changed.unwrap().backend.weight, 7);
+    assert_eq!(client.ask(RELOAD, &()).await.unwrap().backends, 2);
     assert_eq!(
         operator.asked(),
         [
@@ -52,13 +57,13 @@ async fn a_refusal_arrives_with_everything_that_was_said() {
     let errors = vec!["f:1: one".to_owned(), "f:2: two".to_owned()];
     let operator = Arc::new(Recorder { reload_errors: errors.clone(), ..Recorder::default() });
     let client = serve(&folder.path("api.sock"), operator);
-    match client.reload().await {
+    match client.ask(RELOAD, &()).await {
         Err(ClientError::Refused(problem)) => {
             assert_eq!((problem.status, problem.errors), (422, errors));
         }
         other => panic!("{other:?}"),
     }
-    match client.change("missing", "b", "drain").await {
+    match client.ask(DRAIN.of(["missing", "b"]), &()).await {
         Err(ClientError::Refused(problem)) => assert_eq!(problem.status, 404),
         other => panic!("{other:?}"),
     }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use equipoise_api::client::{Client, ClientError};
+use equipoise_api::routes::process::STATUS;
 use equipoise_basics::{files, with_causes};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -90,7 +91,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.keepalived {
         let client = args.api.clone().client().await?;
-        let status = client.status().await?;
+        let status = client.ask(STATUS, &()).await?;
         let addresses = readiness::of(&status, &args.addresses);
         keepalived::write(file, &addresses, &args.api.options()?)?;
         return Ok(ExitCode::SUCCESS);
@@ -236,7 +237,7 @@ impl Watch {
                 Err(error) => return Some(Seen::Nothing(with_causes(&*error))),
             },
         };
-        let error = match tokio::time::timeout(TIMEOUT, client.status()).await {
+        let error = match tokio::time::timeout(TIMEOUT, client.ask(STATUS, &())).await {
             Ok(Ok(status)) => {
                 self.client = Some(client);
                 self.last_answer = Instant::now();

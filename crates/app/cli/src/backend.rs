@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use equipoise_api::wire::backends::{AddBackend, ChangeBackend};
+use equipoise_api::routes::backends::{CHANGE, PUT, REMOVE};
+use equipoise_api::wire::backends::{AddBackend, ChangeBackend, RemoveBackend};
 
 use crate::argument::BackendName;
 use crate::change::text;
@@ -106,16 +107,21 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }) => {
             let wish = AddBackend { address, weight, backup, concurrency, keep };
             let client = api.client().await?;
-            (client.add_backend(&backend.pool, &backend.backend, &wish).await?, answer)
+            (client.ask(PUT.of([&backend.pool, &backend.backend]), &wish).await?, answer)
         }
         Command::Set(SetArgs { backend, weight, concurrency, answer, api }) => {
             let wish = ChangeBackend { weight, concurrency };
             let client = api.client().await?;
-            (client.change_backend(&backend.pool, &backend.backend, &wish).await?, answer)
+            (client.ask(CHANGE.of([&backend.pool, &backend.backend]), &wish).await?, answer)
         }
         Command::Remove(RemoveArgs { backend, now, answer, api }) => {
             let client = api.client().await?;
-            (client.remove_backend(&backend.pool, &backend.backend, now).await?, answer)
+            (
+                client
+                    .ask(REMOVE.of([&backend.pool, &backend.backend]), &RemoveBackend { now })
+                    .await?,
+                answer,
+            )
         }
     };
     answer.print(&changed, text)

@@ -5,7 +5,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use equipoise_api::Operation;
 use equipoise_api::client::Client;
+use equipoise_api::routes::backends::{DISABLE, DRAIN, ENABLE, UNDRAIN};
+use equipoise_api::routes::plan::{DRAIN_NODE, UNDRAIN_NODE};
+use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::plan::NodeStatus;
 use equipoise_api::wire::{Admin, Changed};
 
@@ -33,13 +37,25 @@ pub struct Args {
     api: ApiArgs,
 }
 
-/// Runs the command.
+/// Enables a backend.
 ///
 /// # Errors
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
-pub async fn run(action: &str, args: Args) -> anyhow::Result<ExitCode> {
+pub async fn enable(args: Args) -> anyhow::Result<ExitCode> {
+    run(ENABLE, args).await
+}
+
+/// Disables a backend.
+///
+/// # Errors
+/// As [`enable`].
+pub async fn disable(args: Args) -> anyhow::Result<ExitCode> {
+    run(DISABLE, args).await
+}
+
+async fn run(operation: Operation<(), Changed>, args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    let changed = args.api.client().await?.change(pool, backend, action).await?;
+    let changed = args.api.client().await?.ask(operation.of([pool, backend]), &()).await?;
     args.answer.print(&changed, text)
 }
 
@@ -74,12 +90,12 @@ pub struct DrainArgs {
 pub async fn drain(args: DrainArgs) -> anyhow::Result<ExitCode> {
     let DrainArgs { target, wait } = args;
     if !wait {
-        return run_on_target("drain", target).await;
+        return run_on_target(DRAIN, DRAIN_NODE, target).await;
     }
     let TargetArgs { target, answer, api } = target;
     let BackendName { pool, backend } = target.parse().context("--wait is of a backend")?;
     let client = api.client().await?;
-    let changed = client.change(&pool, &backend, "drain").await?;
+    let changed = client.ask(DRAIN.of([&pool, &backend]), &()).await?;
     answer.print(&drained(&client, changed).await?, text)
 }
 
@@ -93,7 +109,7 @@ async fn drained(client: &Client, mut changed: Changed) -> anyhow::Result<Change
     while work(&changed) > 0 {
         progress.left(work(&changed));
         tokio::time::sleep(PERIOD).await;
-        let status = match client.status().await {
+        let status = match client.ask(STATUS, &()).await {
             Ok(status) => status,
             Err(error) if may_come_back(&error) && answered.elapsed() < PATIENCE => continue,
             Err(error) => return Err(error.into()),
@@ -111,16 +127,25 @@ async fn drained(client: &Client, mut changed: Changed) -> anyhow::Result<Change
     Ok(changed)
 }
 
-/// A target with a slash is a backend: names of members have no slash.
+/// Takes the drain of a backend or a node back.
 ///
 /// # Errors
-/// The process that is asked does not answer or refuses, or standard output cannot be written.
-pub async fn run_on_target(action: &str, args: TargetArgs) -> anyhow::Result<ExitCode> {
+/// As [`enable`].
+pub async fn undrain(args: TargetArgs) -> anyhow::Result<ExitCode> {
+    run_on_target(UNDRAIN, UNDRAIN_NODE, args).await
+}
+
+/// A target with a slash is a backend: names of members have no slash.
+async fn run_on_target(
+    of_backend: Operation<(), Changed>,
+    of_node: Operation<(), NodeStatus>,
+    args: TargetArgs,
+) -> anyhow::Result<ExitCode> {
     let TargetArgs { target, answer, api } = args;
     if target.contains('/') {
-        return run(action, Args { backend: target.parse()?, answer, api }).await;
+        return run(of_backend, Args { backend: target.parse()?, answer, api }).await;
     }
-    let changed = api.client().await?.change_node(&target, action).await;
+    let changed = api.client().await?.ask(of_node.of([&target]), &()).await;
     let node = changed.with_context(|| {
         format!(
             "`{target}` was taken for a node of the cluster; a backend is named POOL/BACKEND, as `equipoise status` lists them"

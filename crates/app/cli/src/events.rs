@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use equipoise_api::client::Client;
+use equipoise_api::routes::events::EVENTS;
 use equipoise_api::wire::events::{Event, EventLevel, EventsQuestion};
 
 use crate::process::ApiArgs;
@@ -43,7 +44,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.follow {
         return follow(&client, question, args.json).await;
     }
-    for event in client.events(&question).await?.events {
+    for event in client.ask(EVENTS, &question).await?.events {
         print(&event, args.json)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use equipoise_api::routes::packet::FLOW;
 use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion};
 
 use crate::output::AnswerArgs;
@@ -31,7 +32,7 @@ pub struct Args {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = FlowQuestion { source: args.source, vip: args.vip, mac: args.mac };
-    let answer = args.api.client().await?.explain_flow(&question).await?;
+    let answer = args.api.client().await?.ask(FLOW, &question).await?;
     args.answer.print(&answer, |it| text(&question, it))
 }
 

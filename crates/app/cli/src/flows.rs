@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::packet::HeavyTraffic;
 
 use crate::output::AnswerArgs;
@@ -31,7 +32,7 @@ pub struct Args {
 /// The process that is asked does not answer or has no estimates, or standard output cannot be
 /// written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let status = args.api.client().await?.status().await?;
+    let status = args.api.client().await?.ask(STATUS, &()).await?;
     let packet =
         status.packet.context("no [[packet]] table is configured, so there are no flows")?;
     let Some(mut heavy) = packet.heavy else {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use equipoise_api::routes::packet::{ADD_PIN, MOVE_PIN, PINS, REMOVE_PIN};
 use equipoise_api::wire::packet::{Pin, PinKey};
 
 use crate::output::AnswerArgs;
@@ -79,20 +80,20 @@ impl Set {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::List { answer, api } => {
-            let pins = api.client().await?.pins().await?;
+            let pins = api.client().await?.ask(PINS, &()).await?;
             answer.print(&pins, |pins| table(&pins.pins))
         }
         Action::Add(set) => {
             let pin = set.pin();
-            set.answer.print(&set.api.client().await?.add_pin(&pin).await?, text)
+            set.answer.print(&set.api.client().await?.ask(ADD_PIN, &pin).await?, text)
         }
         Action::Move(set) => {
             let pin = set.pin();
-            set.answer.print(&set.api.client().await?.move_pin(&pin).await?, text)
+            set.answer.print(&set.api.client().await?.ask(MOVE_PIN, &pin).await?, text)
         }
         Action::Remove { flow: Flow { vip, flow }, answer, api } => {
             let key = PinKey { vip, flow };
-            let left = api.client().await?.remove_pin(&key).await?;
+            let left = api.client().await?.ask(REMOVE_PIN, &key).await?;
             answer.print(&left, |_| format!("{} {}: no longer pinned\n", key.vip, key.flow))
         }
     }

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use equipoise_api::wire::plan::{PlanMode, PlanStatus, PlannedPool, PlannedScaling, PoolWish};
+use equipoise_api::routes::plan::{PLAN, SCALE_POOL};
+use equipoise_api::wire::plan::{
+    PlanMode, PlanQuestion, PlanStatus, PlannedPool, PlannedScaling, PoolWish,
+};
 
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
@@ -63,7 +66,7 @@ struct Pool {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(action) = args.action else {
-        let plan = args.api.client().await?.plan(args.next).await?;
+        let plan = args.api.client().await?.ask(PLAN, &PlanQuestion { next: args.next }).await?;
         let view = View::of_stdout();
         return args.answer.print(&plan, |plan| view.fold(page(plan, view)));
     };
@@ -80,9 +83,9 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let is_resumed = wish.is_none();
     let wish = match wish {
         Some(wish) => wish,
-        None => resumed(&client.plan(false).await?, &pool),
+        None => resumed(&client.ask(PLAN, &PlanQuestion { next: false }).await?, &pool),
     };
-    let plan = client.wish(&pool, &wish).await?;
+    let plan = client.ask(SCALE_POOL.of([&pool]), &wish).await?;
     answer.print(&plan, |plan| outcome(&pool, &wish, is_resumed, plan))
 }
 

@@ -15,6 +15,7 @@ use equipoise_api::client::{Client, ClientError, Endpoint, Place};
 
 use crate::argument::{DEFAULT_CONFIG, warn_of_token_file};
 use crate::secure::TlsArgs;
+use equipoise_api::routes::process::STATUS;
 use equipoise_basics::with_causes;
 use equipoise_config::{self as config, ApiEndpointsError};
 
@@ -256,7 +257,7 @@ pub(crate) async fn of_file(
             _ => None,
         };
         let client = Client::new(place).with_tls(tls).with_token(token.cloned());
-        let failure = match client.status().await {
+        let failure = match client.ask(STATUS, &()).await {
             Ok(status) if is_same(file, Path::new(&status.config_file)) => return Ok(client),
             // The command itself will be refused too, with an error that names the missing right.
             Err(ClientError::Refused(problem)) if matches!(problem.status, 401 | 403) => {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use equipoise_api::routes::process::STATUS;
 use serde::Serialize;
 
 use crate::output::AnswerArgs;
@@ -34,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.api.client().await?;
-    let status = tokio::time::timeout(TIMEOUT, client.status()).await;
+    let status = tokio::time::timeout(TIMEOUT, client.ask(STATUS, &())).await;
     let status = status.map_err(|_| {
         anyhow::anyhow!("equipoise at {} did not answer within {TIMEOUT:?}", client.place())
     })??;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use equipoise_api::routes::config::RELOAD;
 use equipoise_api::wire::Reloaded;
 
 use crate::output::AnswerArgs;
@@ -21,7 +22,7 @@ pub struct Args {
 /// # Errors
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let now = args.api.client().await?.reload().await?;
+    let now = args.api.client().await?.ask(RELOAD, &()).await?;
     args.answer.print(&now, text)
 }
 

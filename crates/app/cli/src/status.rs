@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::cluster::ClusterStanding;
 use equipoise_api::wire::{
     BackendState, BackendStatus, FrontDoorStatus, Phase, PoolStatus, Region, Status,
@@ -48,7 +49,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return shown.map_err(cluster::explained);
     }
     let client = args.api.client().await?;
-    watch::show(args.watch, async || client.status().await, render).await
+    watch::show(args.watch, async || client.ask(STATUS, &()).await, render).await
 }
 
 /// Shows the status once, as tables.

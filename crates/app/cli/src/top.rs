@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use equipoise_api::client::{Client, ClientError};
+use equipoise_api::routes::why::WHY;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -148,7 +149,7 @@ fn perform(effect: Effect, client: &Client, news: &UnboundedSender<News>) {
         }
         Effect::Ask(question) => {
             tokio::spawn(async move {
-                let answer = client.why(&question).await.map_err(words);
+                let answer = client.ask(WHY, &question).await.map_err(words);
                 let _ = news.send(News::Answer(answer));
             });
         }

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use equipoise_api::client::{Client, ClientError};
+use equipoise_api::routes::config::UPGRADE;
+use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::{Upgrade, Upgraded};
 use equipoise_basics::counted;
 
@@ -42,7 +44,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.api.client().await?;
     // A limit that is none is refused.
     let limit = Duration::try_from_secs_f64(args.within.unwrap_or(WITHIN)).unwrap_or_default();
-    let answer = client.upgrade(&how);
+    let answer = client.ask(UPGRADE, &how);
     let now = Progress::within("the new process starts", limit, answer).await?;
     if args.wait {
         wait(&client, &now).await?;
@@ -55,7 +57,7 @@ async fn wait(client: &Client, now: &Upgraded) -> Result<(), ClientError> {
     let what = format!("process {} finishes connections", now.replaced_pid);
     let progress = Progress::of_work(what, now.connections);
     loop {
-        let replaced = client.status().await?.replaced;
+        let replaced = client.ask(STATUS, &()).await?.replaced;
         let Some(left) = replaced.iter().find(|it| it.pid == now.replaced_pid) else {
             return Ok(());
         };

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use equipoise_api::routes::backends::WEIGHT;
+use equipoise_api::wire::SetWeight;
+
 use crate::argument::BackendName;
 use crate::change::text;
 use crate::output::AnswerArgs;
@@ -36,6 +39,7 @@ pub(crate) fn weight(text: &str) -> Result<u16, String> {
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let BackendName { pool, backend } = &args.backend;
-    let changed = args.api.client().await?.set_weight(pool, backend, args.weight).await?;
+    let wish = SetWeight { weight: args.weight };
+    let changed = args.api.client().await?.ask(WEIGHT.of([pool, backend]), &wish).await?;
     args.answer.print(&changed, text)
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
+use equipoise_api::routes::why::WHY;
 use equipoise_api::wire::why::{
     FlowProtocol, WhyAnswer, WhyFlow, WhyItem, WhyName, WhyQuestion, WhyRequest,
 };
@@ -53,7 +54,7 @@ pub(crate) struct Details {
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
     let question = question(&words, &args.details)?;
-    let answer = args.api.client().await?.why(&question).await?;
+    let answer = args.api.client().await?.ask(WHY, &question).await?;
     args.answer.print(&answer, text)?;
     ensure!(answer.taken, "{}: {}", answer.subject, answer.outcome);
     Ok(ExitCode::SUCCESS)

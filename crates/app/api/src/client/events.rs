@@ -1,27 +1,19 @@
-//! Events, as a document and as a stream.
+//! Events as they happen.
 
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::Method;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 
-use super::{Client, ClientError, encoded};
-use crate::wire::events::{Event, Events, EventsQuestion};
+use super::{Client, ClientError};
+use crate::routes::events::EVENTS;
+use crate::wire::events::{Event, EventsQuestion};
 
 /// Longest silence of a stream. The server writes a comment every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 impl Client {
-    /// `GET /v1/events`: the events that the process keeps.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn events(&self, question: &EventsQuestion) -> Result<Events, ClientError> {
-        self.ask(Method::GET, &path(question), Bytes::new()).await
-    }
-
-    /// `GET /v1/events` as a stream, which goes on with new events.
+    /// [`EVENTS`] as a stream, which goes on with new events.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -29,7 +21,7 @@ impl Client {
         &self,
         question: &EventsQuestion,
     ) -> Result<EventStream, ClientError> {
-        let body = self.open_stream(&path(question), "text/event-stream").await?;
+        let body = self.open_stream(EVENTS, question, "text/event-stream").await?;
         Ok(EventStream { body, buffer: Vec::new(), last: question.after.clone() })
     }
 }
@@ -73,11 +65,4 @@ impl EventStream {
         }
         serde_json::from_str(field("data: ")?).ok()
     }
-}
-
-fn path(EventsQuestion { kind, subject, after }: &EventsQuestion) -> String {
-    let parts = [("type", kind), ("subject", subject), ("after", after)];
-    let parts = parts.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let query: Vec<_> = parts.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    format!("/v1/events?{}", query.join("&"))
 }

@@ -9,13 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Routes;
 use crate::answer::Tagged;
-use crate::auth::Access;
 use crate::change::{Change, Turn};
 use crate::condition::ETag;
 use crate::extract::{Asked, Body, Named};
 use crate::wire::backends::{AddBackend, ChangeBackend, RemoveBackend};
-use crate::wire::{Added, Admin, Changed, SetWeight};
-use crate::{OperateError, Operator, PoolOperator, Problem};
+use crate::wire::{Added, Admin, BackendStatus, Changed, SetWeight};
+use crate::{OperateError, Operator, Problem, ProcessOperator};
 
 /// Path of a backend.
 #[derive(Deserialize, JsonSchema)]
@@ -26,64 +25,122 @@ struct BackendPath {
     backend: String,
 }
 
+operations! {
+    /// A backend; its ETag covers its address, admin state, weight and concurrency
+    BACKEND = GET "/v1/pools/{pool}/backends/{backend}", READ, () => Changed;
+
+    /// Add a backend to the pool, or change one that was added
+    PUT = PUT "/v1/pools/{pool}/backends/{backend}", OPERATE, AddBackend => Changed;
+
+    /// Change the weight or the concurrency limit of a backend
+    CHANGE = PATCH "/v1/pools/{pool}/backends/{backend}", OPERATE, ChangeBackend => Changed;
+
+    /// Remove a backend that was added, when it has finished its work
+    REMOVE = DELETE "/v1/pools/{pool}/backends/{backend}", OPERATE, RemoveBackend => Changed;
+
+    /// Stop new work for the backend, which finishes its current work
+    DRAIN = POST "/v1/pools/{pool}/backends/{backend}/drain", OPERATE, () => Changed;
+
+    /// Give a drained backend new work again
+    UNDRAIN = POST "/v1/pools/{pool}/backends/{backend}/undrain", OPERATE, () => Changed;
+
+    /// Give a disabled backend new work again
+    ENABLE = POST "/v1/pools/{pool}/backends/{backend}/enable", OPERATE, () => Changed;
+
+    /// Disable the backend and close its connections
+    DISABLE = POST "/v1/pools/{pool}/backends/{backend}/disable", OPERATE, () => Changed;
+
+    /// Set the backend's weight; 0 drains
+    WEIGHT = PUT "/v1/pools/{pool}/backends/{backend}/weight", OPERATE, SetWeight => Changed;
+}
+
+/// Operations on backends of pools.
+pub trait PoolOperator: ProcessOperator {
+    /// Sets the admin state of a backend, identified by name or address. It survives reloads, not
+    /// restarts.
+    fn set_admin(
+        &self,
+        pool: &str,
+        backend: &str,
+        admin: Admin,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Sets a backend's weight, `0..=1000`. It survives reloads, not restarts.
+    fn set_weight(
+        &self,
+        pool: &str,
+        backend: &str,
+        weight: u16,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Sets a backend's concurrency limit; 0 returns to the configured one. It survives reloads,
+    /// not restarts.
+    fn set_concurrency(
+        &self,
+        pool: &str,
+        backend: &str,
+        limit: u32,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Adds a backend with this name, or changes an added one. It survives reloads until the file
+    /// names it, not restarts.
+    fn put_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        wish: AddBackend,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// Removes an added backend once it has no work, or at once.
+    fn remove_backend(
+        &self,
+        pool: &str,
+        backend: &str,
+        now: bool,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send;
+
+    /// A backend, identified by name or address.
+    fn backend(
+        &self,
+        pool: &str,
+        backend: &str,
+    ) -> impl Future<Output = Result<Changed, OperateError>> + Send {
+        async move {
+            let status = self.status().await?;
+            let known = |names: Vec<&str>| names.join("`, `");
+            let pools = || known(status.pools.iter().map(|pool| &*pool.name).collect());
+            let found = status.pools.iter().find(|entry| entry.name == pool).ok_or_else(|| {
+                OperateError::NotFound(format!(
+                    "there is no pool `{pool}`; the pools are `{}`",
+                    pools()
+                ))
+            })?;
+            let backends = || known(found.backends.iter().map(|entry| &*entry.name).collect());
+            let called = |entry: &&BackendStatus| entry.name == backend || entry.address == backend;
+            let entry = found.backends.iter().find(called).ok_or_else(|| {
+                OperateError::NotFound(format!(
+                    "pool `{pool}` has no backend `{backend}`; its backends are `{}`",
+                    backends()
+                ))
+            })?;
+            Ok(Changed { pool: pool.to_owned(), backend: entry.clone() })
+        }
+    }
+}
+
 /// `enable` and `undrain` lead to the same state. Both exist so that each action has an opposite
 /// with a matching name.
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(
-            Access::READ,
-            "/v1/pools/{pool}/backends/{backend}",
-            backend::<O>,
-            "A backend; its ETag covers its address, admin state, weight and concurrency",
-        )
-        .put(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}",
-            put::<O>,
-            "Add a backend to the pool, or change one that was added",
-        )
-        .patch(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}",
-            patch::<O>,
-            "Change the weight or the concurrency limit of a backend",
-        )
-        .delete(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}",
-            remove::<O>,
-            "Remove a backend that was added, when it has finished its work",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}/drain",
-            drain::<O>,
-            "Stop new work for the backend, which finishes its current work",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}/undrain",
-            up::<O>,
-            "Give a drained backend new work again",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}/enable",
-            up::<O>,
-            "Give a disabled backend new work again",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}/disable",
-            disable::<O>,
-            "Disable the backend and close its connections",
-        )
-        .put(
-            Access::OPERATE,
-            "/v1/pools/{pool}/backends/{backend}/weight",
-            weight::<O>,
-            "Set the backend's weight; 0 drains",
-        )
+        .serve(BACKEND, backend::<O>)
+        .serve(PUT, put::<O>)
+        .serve(CHANGE, patch::<O>)
+        .serve(REMOVE, remove::<O>)
+        .serve(DRAIN, drain::<O>)
+        .serve(UNDRAIN, up::<O>)
+        .serve(ENABLE, up::<O>)
+        .serve(DISABLE, disable::<O>)
+        .serve(WEIGHT, weight::<O>)
 }
 
 /// The writable state of a backend.

@@ -9,16 +9,16 @@ use axum::http::request::Parts;
 use super::Routes;
 use crate::Operator;
 use crate::answer::Answer;
-use crate::auth::{Access, Caller, Role, Who};
+use crate::auth::{Caller, Role, Who};
 use crate::wire::caller::CallerIdentity;
 
+operations! {
+    /// The identity and role that the caller's token, certificate or socket gives it
+    CALLER = GET "/v1/caller", READ, () => CallerIdentity;
+}
+
 pub(super) fn routes<O: Operator>() -> Routes<O> {
-    Routes::default().get(
-        Access::READ,
-        "/v1/caller",
-        caller,
-        "The identity and role that the caller's token, certificate or socket gives it",
-    )
+    Routes::default().serve(CALLER, caller)
 }
 
 async fn caller(Admitted(Caller { who, role }): Admitted) -> Answer<CallerIdentity> {

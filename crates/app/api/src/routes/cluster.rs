@@ -9,14 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Routes;
 use crate::answer::{Answer, Tagged};
-use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Body, Named};
 use crate::wire::cluster::{
     ClusterMembers, ClusterTokens, JoinedNode, JoinedNodes, TokenMade, TokenWanted,
 };
-use crate::{ClusterOperator, OperateError, Operator, Problem};
+use crate::{OperateError, Operator, Problem};
 
 /// Path of a join token.
 #[derive(Deserialize, JsonSchema)]
@@ -32,45 +31,74 @@ struct NodePath {
     node: String,
 }
 
+operations! {
+    /// Members, leader, loads and instructions, as this controller sees them
+    MEMBERS = GET "/v1/cluster/members", READ, () => ClusterMembers;
+
+    /// The join tokens, without their secrets
+    TOKENS = GET "/v1/cluster/tokens", ADMIN, () => ClusterTokens;
+
+    /// Create a join token; it cannot be shown again
+    CREATE_TOKEN = POST "/v1/cluster/tokens", ADMIN, TokenWanted => TokenMade;
+
+    /// Revoke a join token at once; nodes that joined with it stay
+    REVOKE_TOKEN = DELETE "/v1/cluster/tokens/{token}", ADMIN, () => ClusterTokens;
+
+    /// The nodes that ever joined
+    JOINED_NODES = GET "/v1/cluster/nodes", READ, () => JoinedNodes;
+
+    /// A node that joined; its ETag covers its key and whether it is evicted
+    JOINED_NODE = GET "/v1/cluster/nodes/{node}", READ, () => JoinedNode;
+
+    /// Evict a node: its certificates are refused at once
+    EVICT = POST "/v1/cluster/nodes/{node}/evict", ADMIN, () => JoinedNode;
+}
+
+/// Operations on the cluster, which its controllers do.
+pub trait ClusterOperator: Send + Sync + 'static {
+    /// The cluster as this controller sees it.
+    fn cluster_members(&self) -> impl Future<Output = Result<ClusterMembers, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// The cluster's join tokens.
+    fn cluster_tokens(&self) -> impl Future<Output = Result<ClusterTokens, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// Creates a join token.
+    fn create_token(
+        &self,
+        _wanted: TokenWanted,
+    ) -> impl Future<Output = Result<TokenMade, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// Revokes a join token.
+    fn revoke_token(&self, _id: &str) -> impl Future<Output = Result<(), OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// All nodes that ever joined.
+    fn joined_nodes(&self) -> impl Future<Output = Result<JoinedNodes, OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+
+    /// Evicts a node from the cluster.
+    fn evict_node(&self, _node: &str) -> impl Future<Output = Result<(), OperateError>> + Send {
+        async { Err(OperateError::alone()) }
+    }
+}
+
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(
-            Access::READ,
-            "/v1/cluster/members",
-            members::<O>,
-            "Members, leader, loads and instructions, as this controller sees them",
-        )
-        .get(
-            Access::ADMIN,
-            "/v1/cluster/tokens",
-            tokens::<O>,
-            "The join tokens, without their secrets",
-        )
-        .post(
-            Access::ADMIN,
-            "/v1/cluster/tokens",
-            create::<O>,
-            "Create a join token; it cannot be shown again",
-        )
-        .delete(
-            Access::ADMIN,
-            "/v1/cluster/tokens/{token}",
-            revoke::<O>,
-            "Revoke a join token at once; nodes that joined with it stay",
-        )
-        .get(Access::READ, "/v1/cluster/nodes", joined::<O>, "The nodes that ever joined")
-        .get(
-            Access::READ,
-            "/v1/cluster/nodes/{node}",
-            node::<O>,
-            "A node that joined; its ETag covers its key and whether it is evicted",
-        )
-        .post(
-            Access::ADMIN,
-            "/v1/cluster/nodes/{node}/evict",
-            evict::<O>,
-            "Evict a node: its certificates are refused at once",
-        )
+        .serve(MEMBERS, members::<O>)
+        .serve(TOKENS, tokens::<O>)
+        .serve(CREATE_TOKEN, create::<O>)
+        .serve(REVOKE_TOKEN, revoke::<O>)
+        .serve(JOINED_NODES, joined::<O>)
+        .serve(JOINED_NODE, node::<O>)
+        .serve(EVICT, evict::<O>)
 }
 
 async fn members<O: ClusterOperator>(

@@ -1,53 +1,52 @@
 //! The configuration file.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
+use serde_json::Value;
 
 use super::Routes;
 use crate::answer::{Answer, Tagged};
-use crate::auth::Access;
+use crate::api::Api;
+use crate::audit::{self, Happened, Line};
+use crate::auth::{Caller, Role, Who};
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::Body;
 use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText};
 use crate::wire::{Reloaded, Upgrade, Upgraded};
-use crate::{Operator, Problem, ProcessOperator};
+use crate::{OperateError, Operator, Problem, ProcessOperator};
+
+operations! {
+    /// The configuration in force; a reload compares with its ETag
+    CONFIG = GET "/v1/config", READ, () => ConfigState;
+
+    /// The text of the configuration file, which the next reload would read
+    TEXT = GET "/v1/config/text", ADMIN, () => ConfigText;
+
+    /// The JSON Schema of the file
+    SCHEMA = GET "/v1/config/schema", READ, () => Value;
+
+    /// Check a configuration without using it
+    CHECK = POST "/v1/config/check", ADMIN, CheckConfig => Checked;
+
+    /// Reload the configuration file, completely or not at all
+    RELOAD = POST "/v1/reload", ADMIN, () => Reloaded;
+
+    /// Start the program again and hand all sockets over to it, without closing a connection
+    UPGRADE = POST "/v1/upgrade", ADMIN, Upgrade => Upgraded;
+}
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(
-            Access::READ,
-            "/v1/config",
-            state::<O>,
-            "The configuration in force; a reload compares with its ETag",
-        )
-        .get(
-            Access::ADMIN,
-            "/v1/config/text",
-            text::<O>,
-            "The text of the configuration file, which the next reload would read",
-        )
-        .get(Access::READ, "/v1/config/schema", schema::<O>, "The JSON Schema of the file")
-        .post(
-            Access::ADMIN,
-            "/v1/config/check",
-            check::<O>,
-            "Check a configuration without using it",
-        )
-        .post(
-            Access::ADMIN,
-            "/v1/reload",
-            reload::<O>,
-            "Reload the configuration file, completely or not at all",
-        )
-        .post(
-            Access::ADMIN,
-            "/v1/upgrade",
-            upgrade::<O>,
-            "Start the program again and hand all sockets over to it, without closing a connection",
-        )
+        .serve(CONFIG, state::<O>)
+        .serve(TEXT, text::<O>)
+        .serve(SCHEMA, schema::<O>)
+        .serve(CHECK, check::<O>)
+        .serve(RELOAD, reload::<O>)
+        .serve(UPGRADE, upgrade::<O>)
 }
 
 async fn state<O: ProcessOperator>(
@@ -65,7 +64,7 @@ async fn text<O: ProcessOperator>(
     Ok(Answer::new(operator.config_text().await?))
 }
 
-async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<serde_json::Value> {
+async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<Value> {
     Answer::new(operator.config_schema())
 }
 
@@ -74,6 +73,40 @@ async fn check<O: ProcessOperator>(
     Body(CheckConfig { toml }): Body<CheckConfig>,
 ) -> Result<Answer<Checked>, Problem> {
     Ok(Answer::new(operator.check_config(toml).await?))
+}
+
+impl<O: ProcessOperator> Api<O> {
+    /// Reloads the configuration because of a signal. It takes the lock of changes and is audited,
+    /// like a change through the API.
+    ///
+    /// # Errors
+    /// As [`ProcessOperator::reload`].
+    pub async fn reload_by_signal(&self, signal: &'static str) -> Result<Reloaded, OperateError> {
+        let operator = self.operator();
+        let prepared = operator.prepare_reload().await;
+        let turn = self.turn(RELOAD.path).lock_owned().await;
+        let before = operator.config().await.ok();
+        let outcome = operator.reload(prepared).await;
+        let after = operator.config().await.ok();
+        drop(turn);
+        let problem = outcome.as_ref().err().map(|error| Problem::from(error.clone()));
+        let to_json = |config| serde_json::to_value(config).ok();
+        let asked = audit::Asked {
+            peer: None,
+            caller: Some(Caller { who: Who::Signal(signal), role: Some(Role::Admin) }),
+            method: "POST".into(),
+            path: RELOAD.path.into(),
+            if_match: None,
+        };
+        let happened = Happened {
+            status: Some(problem.as_ref().map_or(200, |problem| problem.status)),
+            detail: problem.map(|problem| problem.detail),
+            before: before.and_then(to_json),
+            after: after.filter(|_| outcome.is_ok()).and_then(to_json),
+        };
+        self.audit().write(Line::new(asked, happened, SystemTime::now())).await;
+        outcome
+    }
 }
 
 async fn reload<O: ProcessOperator>(

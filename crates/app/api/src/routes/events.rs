@@ -14,9 +14,8 @@ use futures_util::{StreamExt, stream};
 use schemars::JsonSchema;
 
 use super::Routes;
-use crate::answer::Answer;
+use crate::answer::{Answer, Answers};
 use crate::api::Api;
-use crate::auth::Access;
 use crate::events::{self, Filter, Reader, Stopping};
 use crate::extract::{Asked, header_parameter};
 use crate::wire::events::{Events, EventsQuestion};
@@ -27,13 +26,13 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// The first part of a stream: the time after which a browser connects again, in milliseconds.
 const RETRY: &str = "retry: 1000\n\n";
 
+operations! {
+    /// The last events; with `Accept: text/event-stream` a stream that goes on with new ones
+    EVENTS = GET "/v1/events", READ, EventsQuestion => Events;
+}
+
 pub(super) fn routes<O: Operator>() -> Routes<O> {
-    Routes::default().get(
-        Access::READ,
-        "/v1/events",
-        events::<O>,
-        "The last events; with `Accept: text/event-stream` a stream that goes on with new ones",
-    )
+    Routes::default().serve(EVENTS, events::<O>)
 }
 
 async fn events<O: Operator>(
@@ -115,6 +114,8 @@ impl IntoResponse for Told {
         }
     }
 }
+
+impl Answers<Events> for Told {}
 
 impl OperationOutput for Told {
     type Inner = Events;

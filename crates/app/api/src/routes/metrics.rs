@@ -10,11 +10,16 @@ use axum::http::{HeaderMap, StatusCode as Status, header};
 use axum::response::{IntoResponse, Response};
 
 use super::Routes;
-use crate::auth::Access;
+use crate::answer::Answers;
 use crate::{Operator, Problem, ProcessOperator, metrics};
 
+operations! {
+    /// Metrics for Prometheus
+    METRICS = GET "/metrics", READ, () => String;
+}
+
 pub(super) fn routes<O: Operator>() -> Routes<O> {
-    Routes::default().get(Access::READ, "/metrics", scrape::<O>, "Metrics for Prometheus")
+    Routes::default().serve(METRICS, scrape::<O>)
 }
 
 /// Metrics in the requested format.
@@ -48,6 +53,8 @@ impl IntoResponse for Figures {
         ([(header::CONTENT_TYPE, self.media_type)], self.text).into_response()
     }
 }
+
+impl Answers<String> for Figures {}
 
 impl OperationOutput for Figures {
     type Inner = String;

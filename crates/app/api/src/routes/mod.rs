@@ -1,22 +1,24 @@
-//! The routes, with one file for each subject.
+//! The operations of the API, with one file for each subject: their declarations, the trait that
+//! the binary implements for them, and their handlers.
 //!
-//! A subject is a function that returns [`Routes`]: each line has the role, the path, the handler
-//! and a summary. The OpenAPI document, the check of roles and the tables of the tests follow from
-//! these lines. To add a subject, add its file, and its line in [`all`].
+//! A line of `operations!` declares an [`Operation`](crate::Operation). Its route, the check of
+//! roles, the OpenAPI document, the client's request and the tables of the tests follow from this
+//! line. The subject's `routes` gives each operation its handler. To add a subject, add its file,
+//! and its line in [`all`].
 
-mod backends;
-mod caller;
-mod cluster;
-mod config;
+pub mod backends;
+pub mod caller;
+pub mod cluster;
+pub mod config;
 mod dashboard;
-mod events;
-mod metrics;
-mod packet;
-mod plan;
-mod slice;
-mod status;
+pub mod events;
+pub mod metrics;
+pub mod packet;
+pub mod plan;
+pub mod process;
+pub mod slice;
 mod table;
-mod why;
+pub mod why;
 
 use std::sync::Arc;
 
@@ -26,7 +28,14 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::{Router, middleware};
 use serde_json::Value;
 
+pub use backends::PoolOperator;
+pub use cluster::ClusterOperator;
+pub use packet::{CaptureFile, PacketOperator};
+pub use plan::PlanOperator;
+pub use process::ProcessOperator;
+pub use slice::SliceOperator;
 pub(crate) use table::Routes;
+pub use why::WhyOperator;
 
 use crate::admit::admit;
 use crate::api::Api;
@@ -34,15 +43,38 @@ use crate::audit::Audit;
 use crate::auth::Gate;
 use crate::events::EventJournal;
 use crate::openapi::Declared;
-use crate::{Operator, Problem, openapi};
+use crate::{Problem, openapi};
 
 /// Largest request body: a configuration file.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
+/// The process that the API asks. The binary implements each trait in a file of its own.
+pub trait Operator:
+    ProcessOperator
+    + PoolOperator
+    + PacketOperator
+    + PlanOperator
+    + ClusterOperator
+    + SliceOperator
+    + WhyOperator
+{
+}
+
+impl<O> Operator for O where
+    O: ProcessOperator
+        + PoolOperator
+        + PacketOperator
+        + PlanOperator
+        + ClusterOperator
+        + SliceOperator
+        + WhyOperator
+{
+}
+
 /// The routes of all subjects.
 fn all<O: Operator>() -> Routes<O> {
     Routes::default()
-        .merge(status::routes())
+        .merge(process::routes())
         .merge(events::routes())
         .merge(caller::routes())
         .merge(backends::routes())

@@ -11,36 +11,92 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use tokio::sync::mpsc::Receiver;
 
 use super::Routes;
-use crate::answer::{Answer, Tagged};
-use crate::auth::Access;
+use crate::answer::{Answer, Answers, Tagged};
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Asked, Body};
-use crate::operator::CaptureFile;
 use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
-use crate::{Operator, PacketOperator, Problem};
+use crate::{OperateError, Operator, Problem};
+
+operations! {
+    /// Explain where the next packet of a flow goes
+    FLOW = GET "/v1/flow", READ, FlowQuestion => FlowAnswer;
+
+    /// Capture packets of a VIP as a pcapng file, until the limits or the client end it; one
+    /// capture at a time
+    CAPTURE = POST "/v1/capture", ADMIN, CaptureQuestion => Vec<u8>;
+
+    /// The flows that are pinned to a backend
+    PINS = GET "/v1/pins", READ, () => Pins;
+
+    /// Pin a flow to a backend
+    ADD_PIN = POST "/v1/pins", OPERATE, Pin => Pin;
+
+    /// Pin a pinned flow to another backend
+    MOVE_PIN = PUT "/v1/pins", OPERATE, Pin => Pin;
+
+    /// Remove a pin; the flow stays at its backend until it ends
+    REMOVE_PIN = DELETE "/v1/pins", OPERATE, PinKey => Pins;
+}
+
+/// A capture: the parts of a pcapng file. Dropping it ends the capture.
+pub struct CaptureFile {
+    /// The parts, until the capture ends.
+    pub parts: Receiver<Vec<u8>>,
+    /// Ends the capture when it is dropped.
+    pub capture: Box<dyn Send>,
+}
+
+/// Operations on the packet level. Without implementations, there is no packet level.
+pub trait PacketOperator: Send + Sync + 'static {
+    /// Explains where the next packet of a flow goes.
+    fn explain_flow(
+        &self,
+        _question: FlowQuestion,
+    ) -> impl Future<Output = Result<FlowAnswer, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Captures packets.
+    fn capture(
+        &self,
+        _question: CaptureQuestion,
+    ) -> impl Future<Output = Result<CaptureFile, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// The pinned flows.
+    fn pins(&self) -> impl Future<Output = Result<Pins, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Pins a flow to a backend, until the pin is removed or the packet level stops.
+    fn add_pin(&self, _pin: Pin) -> impl Future<Output = Result<Pin, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Pins a pinned flow to another backend.
+    fn move_pin(&self, _pin: Pin) -> impl Future<Output = Result<Pin, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Removes a pin. The flow stays at its backend until it ends.
+    fn remove_pin(&self, _pin: PinKey) -> impl Future<Output = Result<Pins, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+}
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(Access::READ, "/v1/flow", flow::<O>, "Explain where the next packet of a flow goes")
-        .post(
-            Access::ADMIN,
-            "/v1/capture",
-            capture::<O>,
-            "Capture packets of a VIP as a pcapng file, until the limits or the client end it; one \
-             capture at a time",
-        )
-        .get(Access::READ, "/v1/pins", pins::<O>, "The flows that are pinned to a backend")
-        .post(Access::OPERATE, "/v1/pins", add::<O>, "Pin a flow to a backend")
-        .put(Access::OPERATE, "/v1/pins", move_to::<O>, "Pin a pinned flow to another backend")
-        .delete(
-            Access::OPERATE,
-            "/v1/pins",
-            remove::<O>,
-            "Remove a pin; the flow stays at its backend until it ends",
-        )
+        .serve(FLOW, flow::<O>)
+        .serve(CAPTURE, capture::<O>)
+        .serve(PINS, pins::<O>)
+        .serve(ADD_PIN, add::<O>)
+        .serve(MOVE_PIN, move_to::<O>)
+        .serve(REMOVE_PIN, remove::<O>)
 }
 
 async fn flow<O: PacketOperator>(
@@ -73,6 +129,8 @@ impl IntoResponse for Capture {
         (head, body::Body::from_stream(parts)).into_response()
     }
 }
+
+impl Answers<Vec<u8>> for Capture {}
 
 impl OperationOutput for Capture {
     type Inner = Vec<u8>;

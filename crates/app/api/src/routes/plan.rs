@@ -9,23 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Routes;
 use crate::answer::{Answer, Tagged};
-use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Asked, Body, Named};
 use crate::wire::Admin;
 use crate::wire::plan::{
-    HistoryQuestion, NodeHistory, NodeStatus, Nodes, PlanMode, PlanStatus, PlannedPool, PoolWish,
+    HistoryQuestion, NodeHistory, NodeStatus, Nodes, PlanMode, PlanQuestion, PlanStatus,
+    PlannedPool, PoolWish,
 };
-use crate::{OperateError, Operator, PlanOperator, Problem};
-
-/// Query for a plan.
-#[derive(Deserialize, JsonSchema)]
-struct PlanQuestion {
-    /// Show the next plan instead.
-    #[serde(default)]
-    next: bool,
-}
+use crate::{OperateError, Operator, Problem};
 
 /// Path of a pool.
 #[derive(Deserialize, JsonSchema)]
@@ -41,41 +33,82 @@ struct NodePath {
     node: String,
 }
 
+operations! {
+    /// The plan, with its reasons
+    PLAN = GET "/v1/plan", READ, PlanQuestion => PlanStatus;
+
+    /// The plan of a pool; its ETag covers the mode of scaling
+    POOL = GET "/v1/plan/pools/{pool}", READ, () => PlannedPool;
+
+    /// Pin an elastic pool's size, pause its planning, or resume it
+    SCALE_POOL = PUT "/v1/plan/pools/{pool}", OPERATE, PoolWish => PlanStatus;
+
+    /// The members that report here, with their last reports
+    NODES = GET "/v1/nodes", READ, () => Nodes;
+
+    /// A node; its ETag covers its admin state
+    NODE = GET "/v1/nodes/{node}", READ, () => NodeStatus;
+
+    /// Remove a node of the cluster from names' answers, and delegate nothing to it
+    DRAIN_NODE = POST "/v1/nodes/{node}/drain", OPERATE, () => NodeStatus;
+
+    /// Give a drained node of the cluster new clients again
+    UNDRAIN_NODE = POST "/v1/nodes/{node}/undrain", OPERATE, () => NodeStatus;
+
+    /// A node's recent utilisation
+    NODE_HISTORY = GET "/v1/nodes/{node}/history", READ, HistoryQuestion => NodeHistory;
+}
+
+/// Operations on the plan and on nodes.
+pub trait PlanOperator: Send + Sync + 'static {
+    /// Returns the current plan or, with `next`, the next one.
+    fn plan(&self, _next: bool) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// Pins or pauses an elastic pool's size. Returns the resulting plan.
+    fn wish(
+        &self,
+        _pool: &str,
+        _wish: PoolWish,
+    ) -> impl Future<Output = Result<PlanStatus, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// Returns the nodes that report to this process.
+    fn nodes(&self) -> impl Future<Output = Result<Nodes, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// Sets the admin state of a node, which survives restarts. Returns the nodes.
+    fn set_node_admin(
+        &self,
+        _node: &str,
+        _admin: Admin,
+    ) -> impl Future<Output = Result<Nodes, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+
+    /// A node's recent utilisation.
+    fn node_history(
+        &self,
+        _node: &str,
+        _question: HistoryQuestion,
+    ) -> impl Future<Output = Result<NodeHistory, OperateError>> + Send {
+        async { Err(OperateError::not_planning()) }
+    }
+}
+
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(Access::READ, "/v1/plan", plan::<O>, "The plan, with its reasons")
-        .get(
-            Access::READ,
-            "/v1/plan/pools/{pool}",
-            pool::<O>,
-            "The plan of a pool; its ETag covers the mode of scaling",
-        )
-        .put(
-            Access::OPERATE,
-            "/v1/plan/pools/{pool}",
-            wish::<O>,
-            "Pin an elastic pool's size, pause its planning, or resume it",
-        )
-        .get(
-            Access::READ,
-            "/v1/nodes",
-            nodes::<O>,
-            "The members that report here, with their last reports",
-        )
-        .get(Access::READ, "/v1/nodes/{node}", node::<O>, "A node; its ETag covers its admin state")
-        .post(
-            Access::OPERATE,
-            "/v1/nodes/{node}/drain",
-            drain::<O>,
-            "Remove a node of the cluster from names' answers, and delegate nothing to it",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/nodes/{node}/undrain",
-            undrain::<O>,
-            "Give a drained node of the cluster new clients again",
-        )
-        .get(Access::READ, "/v1/nodes/{node}/history", history::<O>, "A node's recent utilisation")
+        .serve(PLAN, plan::<O>)
+        .serve(POOL, pool::<O>)
+        .serve(SCALE_POOL, wish::<O>)
+        .serve(NODES, nodes::<O>)
+        .serve(NODE, node::<O>)
+        .serve(DRAIN_NODE, drain::<O>)
+        .serve(UNDRAIN_NODE, undrain::<O>)
+        .serve(NODE_HISTORY, history::<O>)
 }
 
 async fn plan<O: PlanOperator>(

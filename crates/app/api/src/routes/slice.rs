@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Routes;
 use crate::answer::{Answer, Tagged};
-use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Body, Named};
@@ -18,7 +17,7 @@ use crate::wire::slice::{
     SliceMove, SliceMoves, SlicePin, SlicePlan, SliceResize, SliceResizing, SliceWorker,
     StreamStatus, Streams,
 };
-use crate::{OperateError, Operator, Problem, SliceOperator};
+use crate::{OperateError, Operator, Problem};
 
 /// Path of a stream.
 #[derive(Deserialize, JsonSchema)]
@@ -45,62 +44,101 @@ struct SlicePath {
     slice: u32,
 }
 
+operations! {
+    /// The streams of the slice level, with workers and slices
+    STREAMS = GET "/v1/slices", READ, () => Streams;
+
+    /// A stream; its ETag covers drained workers and pinned slices
+    STREAM = GET "/v1/slices/{stream}", READ, () => StreamStatus;
+
+    /// The moves that a balancing round would start now
+    MOVES_PLANNED = GET "/v1/slices/{stream}/plan", READ, () => SlicePlan;
+
+    /// Move slices to a worker now
+    MOVE = POST "/v1/slices/{stream}/moves", OPERATE, SliceMove => SliceMoves;
+
+    /// Split or join slices, so that there are twice or half as many
+    RESIZE = POST "/v1/slices/{stream}/resize", OPERATE, SliceResize => StreamStatus;
+
+    /// Drain a worker: move its slices to others
+    DRAIN_WORKER = POST "/v1/slices/{stream}/workers/{worker}/drain", OPERATE, () => SliceWorker;
+
+    /// Give a drained worker slices again
+    UNDRAIN_WORKER = POST "/v1/slices/{stream}/workers/{worker}/undrain",
+        OPERATE, () => SliceWorker;
+
+    /// Keep a slice on a worker while the worker is present
+    PIN = PUT "/v1/slices/{stream}/pins/{slice}", OPERATE, SlicePin => StreamStatus;
+
+    /// Let balancing move a pinned slice again
+    UNPIN = DELETE "/v1/slices/{stream}/pins/{slice}", OPERATE, () => StreamStatus;
+}
+
+/// Operations on the slice level. Without implementations, there is no slice level.
+pub trait SliceOperator: Send + Sync + 'static {
+    /// The streams of the slice level.
+    fn streams(&self) -> impl Future<Output = Result<Streams, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Returns the moves of a balancing round that would start now.
+    fn slice_plan(
+        &self,
+        _stream: &str,
+    ) -> impl Future<Output = Result<SlicePlan, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Moves slices to a worker.
+    fn move_slices(
+        &self,
+        _stream: &str,
+        _wish: SliceMove,
+    ) -> impl Future<Output = Result<SliceMoves, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Splits or joins the slices of a stream. Returns the stream.
+    fn resize_stream(
+        &self,
+        _stream: &str,
+        _slices: u32,
+    ) -> impl Future<Output = Result<StreamStatus, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Drains a worker of its slices, or gives it slices again. Returns the stream.
+    fn drain_worker(
+        &self,
+        _stream: &str,
+        _worker: &str,
+        _drained: bool,
+    ) -> impl Future<Output = Result<StreamStatus, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+
+    /// Keeps a slice on a worker or, with `None`, allows moves again. Returns the stream.
+    fn pin_slice(
+        &self,
+        _stream: &str,
+        _slice: u32,
+        _worker: Option<String>,
+    ) -> impl Future<Output = Result<StreamStatus, OperateError>> + Send {
+        async { Err(OperateError::NoSliceLevel) }
+    }
+}
+
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
-        .get(
-            Access::READ,
-            "/v1/slices",
-            streams::<O>,
-            "The streams of the slice level, with workers and slices",
-        )
-        .get(
-            Access::READ,
-            "/v1/slices/{stream}",
-            stream::<O>,
-            "A stream; its ETag covers drained workers and pinned slices",
-        )
-        .get(
-            Access::READ,
-            "/v1/slices/{stream}/plan",
-            plan::<O>,
-            "The moves that a balancing round would start now",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/slices/{stream}/moves",
-            move_slices::<O>,
-            "Move slices to a worker now",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/slices/{stream}/resize",
-            resize::<O>,
-            "Split or join slices, so that there are twice or half as many",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/slices/{stream}/workers/{worker}/drain",
-            drain::<O>,
-            "Drain a worker: move its slices to others",
-        )
-        .post(
-            Access::OPERATE,
-            "/v1/slices/{stream}/workers/{worker}/undrain",
-            undrain::<O>,
-            "Give a drained worker slices again",
-        )
-        .put(
-            Access::OPERATE,
-            "/v1/slices/{stream}/pins/{slice}",
-            pin::<O>,
-            "Keep a slice on a worker while the worker is present",
-        )
-        .delete(
-            Access::OPERATE,
-            "/v1/slices/{stream}/pins/{slice}",
-            unpin::<O>,
-            "Let balancing move a pinned slice again",
-        )
+        .serve(STREAMS, streams::<O>)
+        .serve(STREAM, stream::<O>)
+        .serve(MOVES_PLANNED, plan::<O>)
+        .serve(MOVE, move_slices::<O>)
+        .serve(RESIZE, resize::<O>)
+        .serve(DRAIN_WORKER, drain::<O>)
+        .serve(UNDRAIN_WORKER, undrain::<O>)
+        .serve(PIN, pin::<O>)
+        .serve(UNPIN, unpin::<O>)
 }
 
 /// The writable state of a stream.

@@ -7,6 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Admin;
 
+/// Query for a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanQuestion {
+    /// Show the next plan instead.
+    #[serde(default)]
+    pub next: bool,
+}
+
 /// The controller's plan or, with `next`, the next plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStatus {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use equipoise_api::client::ClientError as ApiError;
+use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::Status;
 use equipoise_api::wire::cluster::{ClusterStanding, OwnLoad};
 use equipoise_cluster::ClientError;
@@ -76,7 +77,7 @@ pub(super) fn print(
 
 /// Asks the process that runs with this machine's configuration file.
 pub(super) async fn ask(file: &Path, origin: Origin) -> anyhow::Result<Status> {
-    Ok(process::of_file(file, origin, None, &TlsArgs::default()).await?.status().await?)
+    Ok(process::of_file(file, origin, None, &TlsArgs::default()).await?.ask(STATUS, &()).await?)
 }
 
 /// Prints the process's own knowledge. Here and below: writing to a string cannot fail.

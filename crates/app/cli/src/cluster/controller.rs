@@ -2,6 +2,7 @@
 //! through the cluster's port.
 
 use equipoise_api::client::Client;
+use equipoise_api::routes::cluster::{CREATE_TOKEN, EVICT, JOINED_NODES, REVOKE_TOKEN, TOKENS};
 use equipoise_api::wire::cluster::{ClusterToken, TokenMade, TokenWanted};
 use equipoise_cluster::wire::{CreateToken, ListedNode};
 use equipoise_cluster::{Asker, Name, TokenId};
@@ -53,7 +54,7 @@ impl Controller {
     pub(super) async fn tokens(&self) -> anyhow::Result<Listed<ClusterToken>> {
         Ok(match self {
             Controller::Api(client) => {
-                let answer = client.cluster_tokens().await?;
+                let answer = client.ask(TOKENS, &()).await?;
                 Listed::of(&answer, answer.tokens.clone())
             }
             Controller::Port(asker) => {
@@ -71,7 +72,7 @@ impl Controller {
                     single_use: wish.single_use,
                     node: wish.node.as_ref().map(ToString::to_string),
                 };
-                Ok(client.create_token(&wanted).await?)
+                Ok(client.ask(CREATE_TOKEN, &wanted).await?)
             }
             Controller::Port(asker) => {
                 let made = asker.create_token(wish).await?;
@@ -82,7 +83,9 @@ impl Controller {
 
     pub(super) async fn revoke_token(&self, id: &TokenId) -> anyhow::Result<()> {
         match self {
-            Controller::Api(client) => client.revoke_token(&id.to_string()).await.map(drop)?,
+            Controller::Api(client) => {
+                client.ask(REVOKE_TOKEN.of([&id.to_string()]), &()).await.map(drop)?
+            }
             Controller::Port(asker) => asker.revoke_token(id).await?,
         }
         Ok(())
@@ -91,7 +94,7 @@ impl Controller {
     pub(super) async fn nodes(&self) -> anyhow::Result<Listed<NodeRow>> {
         Ok(match self {
             Controller::Api(client) => {
-                let answer = client.joined_nodes().await?;
+                let answer = client.ask(JOINED_NODES, &()).await?;
                 let row = |node: &equipoise_api::wire::cluster::JoinedNode| NodeRow {
                     name: node.name.clone(),
                     joined_at: node.joined_at_unix_seconds,
@@ -117,7 +120,9 @@ impl Controller {
 
     pub(super) async fn evict(&self, node: &Name) -> anyhow::Result<()> {
         match self {
-            Controller::Api(client) => client.evict(&node.to_string()).await.map(drop)?,
+            Controller::Api(client) => {
+                client.ask(EVICT.of([&node.to_string()]), &()).await.map(drop)?
+            }
             Controller::Port(asker) => asker.evict(node).await?,
         }
         Ok(())

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use equipoise_api::client::ClientError;
+use equipoise_api::routes::cluster::MEMBERS;
+use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::cluster::{ClusterMembers, MadeBackend};
 use equipoise_api::wire::plan::NodeStatus;
 use equipoise_controller::MemberState;
@@ -36,10 +38,10 @@ pub(crate) async fn run(args: MembersArgs) -> anyhow::Result<ExitCode> {
 /// knows.
 pub(crate) async fn show(api: ApiArgs, json: bool) -> anyhow::Result<ExitCode> {
     match api.cluster_place()? {
-        ClusterPlace::Api(client) => match client.cluster_members().await {
+        ClusterPlace::Api(client) => match client.ask(MEMBERS, &()).await {
             Ok(members) => print(&members, members.clone(), json),
             Err(error @ ClientError::Refused(_)) => {
-                let status = client.status().await?;
+                let status = client.ask(STATUS, &()).await?;
                 // A process without a cluster knows no more.
                 if status.cluster.is_none() && status.controller.is_none() {
                     return Err(error.into());

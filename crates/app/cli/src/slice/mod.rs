@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Subcommand;
 use equipoise_api::client::Client;
+use equipoise_api::routes::slice::{DRAIN_WORKER, STREAMS, UNDRAIN_WORKER};
 
 use crate::process::ApiArgs;
 
@@ -69,7 +70,7 @@ impl StreamArgs {
         if let Some(stream) = self.stream {
             return Ok((client, stream));
         }
-        let streams = client.streams().await?.streams;
+        let streams = client.ask(STREAMS, &()).await?.streams;
         let names: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
         match names.as_slice() {
             [one] => Ok((client, one.clone())),
@@ -89,8 +90,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "slice")]
         Action::Worker(args) => worker::run(*args).await,
         Action::Status(args) => status::run(args).await,
-        Action::Drain(args) => operate::drain(args, "drain").await,
-        Action::Undrain(args) => operate::drain(args, "undrain").await,
+        Action::Drain(args) => operate::drain(args, DRAIN_WORKER).await,
+        Action::Undrain(args) => operate::drain(args, UNDRAIN_WORKER).await,
         Action::Pin(args) => operate::pin(args).await,
         Action::Unpin(args) => operate::unpin(args).await,
         Action::Move(args) => operate::move_slices(args).await,

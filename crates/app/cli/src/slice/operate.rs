@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use equipoise_api::wire::slice::{SliceMove, SliceMoves};
+use equipoise_api::Operation;
+use equipoise_api::routes::slice::{MOVE, PIN, RESIZE, STREAM, UNPIN};
+use equipoise_api::wire::slice::{SliceMove, SliceMoves, SlicePin, SliceResize, SliceWorker};
 
 use super::StreamArgs;
 use super::numbers::{Numbers, show};
@@ -94,7 +96,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
     let client = args.api.client().await?;
     let (name, end) = (&args.stream, Instant::now() + Duration::from_secs(args.wait));
-    let mut stream = client.resize_stream(name, args.slices).await?;
+    let mut stream = client.ask(RESIZE.of([name]), &SliceResize { slices: args.slices }).await?;
     let mut told = None;
     while let Some(resizing) = &stream.resizing {
         if told.as_ref() != Some(resizing) && !args.answer.json {
@@ -109,14 +111,17 @@ pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
         }
         told = Some(resizing.clone());
         tokio::time::sleep(LOOK).await;
-        stream = client.stream(name).await?;
+        stream = client.ask(STREAM.of([name]), &()).await?;
     }
     args.answer.print(&stream, |it| format!("stream {name}: {} slices\n", it.slices_total))
 }
 
-pub(super) async fn drain(args: WorkerArgs, action: &str) -> anyhow::Result<ExitCode> {
+pub(super) async fn drain(
+    args: WorkerArgs,
+    operation: Operation<(), SliceWorker>,
+) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    let worker = client.change_worker(&stream, &args.worker, action).await?;
+    let worker = client.ask(operation.of([&stream, &args.worker]), &()).await?;
     args.answer.print(&worker, |worker| {
         format!("{}: {}, {} slices\n", worker.name, worker.state.word(), worker.slices)
     })
@@ -124,21 +129,21 @@ pub(super) async fn drain(args: WorkerArgs, action: &str) -> anyhow::Result<Exit
 
 pub(super) async fn pin(args: PinArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    let now = client.pin_slice(&stream, args.slice, Some(&args.worker)).await?;
-    let (slice, worker) = (args.slice, &args.worker);
-    args.answer.print(&now, |_| format!("slice {slice}: pinned to {worker}\n"))
+    let (slice, pin) = (args.slice, SlicePin { worker: args.worker });
+    let now = client.ask(PIN.of([&stream, &slice.to_string()]), &pin).await?;
+    args.answer.print(&now, |_| format!("slice {slice}: pinned to {}\n", pin.worker))
 }
 
 pub(super) async fn unpin(args: UnpinArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    let now = client.pin_slice(&stream, args.slice, None).await?;
+    let now = client.ask(UNPIN.of([&stream, &args.slice.to_string()]), &()).await?;
     args.answer.print(&now, |_| format!("slice {}: no longer pinned\n", args.slice))
 }
 
 pub(super) async fn move_slices(args: MoveArgs) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
     let wish = SliceMove { slices: args.slices.0, worker: args.worker, force: args.force };
-    let moves = client.move_slices(&stream, &wish).await?;
+    let moves = client.ask(MOVE.of([&stream]), &wish).await?;
     args.answer.print(&moves, |moves| page(moves, &wish.worker))?;
     Ok(if moves.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use equipoise_api::routes::slice::MOVES_PLANNED;
 use equipoise_api::wire::slice::SlicePlan;
 
 use super::StreamArgs;
@@ -22,7 +23,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (client, stream) = args.stream.find().await?;
-    let plan = client.slice_plan(&stream).await?;
+    let plan = client.ask(MOVES_PLANNED.of([&stream]), &()).await?;
     args.answer.print(&plan, page)
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use equipoise_api::routes::slice::STREAMS;
 use equipoise_api::wire::slice::{SliceState, StreamStatus, Streams, WorkerState};
 
 use super::drops;
@@ -32,14 +33,14 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.api.client().await?;
     if let Some(name) = &args.stream {
-        let streams = client.streams().await?.streams;
+        let streams = client.ask(STREAMS, &()).await?.streams;
         if !streams.iter().any(|stream| stream.name == *name) {
             let known: Vec<_> = streams.into_iter().map(|stream| stream.name).collect();
             bail!("there is no stream `{name}`; the streams are `{}`", known.join("`, `"));
         }
     }
     let ask = async || {
-        let mut streams = client.streams().await?;
+        let mut streams = client.ask(STREAMS, &()).await?;
         if let Some(name) = &args.stream {
             streams.streams.retain(|stream| stream.name == *name);
         }

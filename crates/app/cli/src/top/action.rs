@@ -1,7 +1,13 @@
 //! Changes by an operator, each with its effect and its command.
 
+use equipoise_api::Operation;
 use equipoise_api::client::{Client, ClientError};
-use equipoise_api::wire::Admin;
+use equipoise_api::routes::backends::{DRAIN, ENABLE, UNDRAIN, WEIGHT};
+use equipoise_api::routes::plan::{DRAIN_NODE, UNDRAIN_NODE};
+use equipoise_api::routes::slice::{DRAIN_WORKER, UNDRAIN_WORKER};
+use equipoise_api::wire::plan::NodeStatus;
+use equipoise_api::wire::slice::SliceWorker;
+use equipoise_api::wire::{Admin, Changed, SetWeight};
 
 use crate::change;
 
@@ -26,16 +32,10 @@ pub(super) struct Action {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    /// The last part of the path.
-    Backend(String, String, &'static str),
-    Weight {
-        pool: String,
-        backend: String,
-        before: u16,
-        weight: u16,
-    },
-    Node(String, &'static str),
-    Worker(String, String, &'static str),
+    Backend(Operation<(), Changed>),
+    Weight { pool: String, backend: String, before: u16, weight: u16 },
+    Node(Operation<(), NodeStatus>),
+    Worker { stream: String, operation: Operation<(), SliceWorker> },
 }
 
 impl Target {
@@ -53,20 +53,27 @@ impl Target {
     /// # Errors
     /// The reason why not.
     pub(super) fn drain(&self) -> Result<Action, String> {
-        let (is_drained, effect) = match self {
-            Target::Backend { admin, .. } => {
-                (*admin != Admin::Up, "It gets no new work, and finishes its current work.")
-            }
-            Target::Node { admin, .. } => (
+        let (is_drained, effect, change) = match self {
+            Target::Backend { pool, backend, admin, .. } => (
+                *admin != Admin::Up,
+                "It gets no new work, and finishes its current work.",
+                Change::Backend(DRAIN.of([pool, backend])),
+            ),
+            Target::Node { name, admin } => (
                 *admin != Admin::Up,
                 "Names' answers leave it out, and no request is delegated to it.",
+                Change::Node(DRAIN_NODE.of([name])),
             ),
-            Target::Worker { is_drained, .. } => (*is_drained, "Its slices move to other workers."),
+            Target::Worker { stream, name, is_drained } => (
+                *is_drained,
+                "Its slices move to other workers.",
+                Change::worker(DRAIN_WORKER, stream, name),
+            ),
         };
         if is_drained {
             return Err(format!("{} is drained already: u takes it back", self.name()));
         }
-        Ok(self.change("Drain", "drain", effect))
+        Ok(self.action("Drain", "drain", effect, change))
     }
 
     /// Takes a drain back, or enables it.
@@ -75,44 +82,42 @@ impl Target {
     /// There is nothing to take back.
     pub(super) fn undo(&self) -> Result<Action, String> {
         let nothing = || Err(format!("{} is not drained: nothing to take back", self.name()));
+        let undo = |effect, change| Ok(self.action("Undo the drain of", "undrain", effect, change));
         match self {
-            Target::Backend { admin: Admin::Down, .. } => {
-                Ok(self.change("Enable", "enable", "It gets new work again."))
+            Target::Backend { pool, backend, admin: Admin::Down, .. } => {
+                let change = Change::Backend(ENABLE.of([pool, backend]));
+                Ok(self.action("Enable", "enable", "It gets new work again.", change))
             }
-            Target::Backend { admin: Admin::Drain, .. } => {
-                Ok(self.change("Undo the drain of", "undrain", "It gets new work again."))
+            Target::Backend { pool, backend, admin: Admin::Drain, .. } => {
+                undo("It gets new work again.", Change::Backend(UNDRAIN.of([pool, backend])))
             }
             Target::Backend { weight: 0, .. } => {
                 Err(format!("{} drains because its weight is 0: w sets it", self.name()))
             }
             Target::Backend { .. } => nothing(),
             Target::Node { admin: Admin::Up, .. } => nothing(),
-            Target::Node { .. } => {
-                Ok(self.change("Undo the drain of", "undrain", "It gets new clients again."))
+            Target::Node { name, .. } => {
+                undo("It gets new clients again.", Change::Node(UNDRAIN_NODE.of([name])))
             }
             Target::Worker { is_drained: false, .. } => nothing(),
-            Target::Worker { .. } => {
-                Ok(self.change("Undo the drain of", "undrain", "It gets slices again."))
+            Target::Worker { stream, name, .. } => {
+                undo("It gets slices again.", Change::worker(UNDRAIN_WORKER, stream, name))
             }
         }
     }
 
-    fn change(&self, verb: &str, action: &'static str, effect: &'static str) -> Action {
-        let name = self.name();
-        let (command, change) = match self.clone() {
-            Target::Backend { pool, backend, .. } => (
-                format!("equipoise {action} {}", quoted(&name)),
-                Change::Backend(pool, backend, action),
-            ),
-            Target::Node { name, .. } => {
-                (format!("equipoise {action} {}", quoted(&name)), Change::Node(name, action))
+    /// `command` is the word of the command line.
+    fn action(&self, verb: &str, command: &str, effect: &'static str, change: Change) -> Action {
+        let words = format!("{verb} {}?", self.name());
+        let command = match self {
+            Target::Backend { .. } | Target::Node { .. } => {
+                format!("equipoise {command} {}", quoted(&self.name()))
             }
-            Target::Worker { stream, name, .. } => (
-                format!("equipoise slice {action} {} --stream {}", quoted(&name), quoted(&stream)),
-                Change::Worker(stream, name, action),
-            ),
+            Target::Worker { stream, name, .. } => {
+                format!("equipoise slice {command} {} --stream {}", quoted(name), quoted(stream))
+            }
         };
-        Action { words: format!("{verb} {name}?"), effect, command, change }
+        Action { words, effect, command, change }
     }
 
     /// The weight now.
@@ -150,6 +155,12 @@ impl Target {
     }
 }
 
+impl Change {
+    fn worker(operation: Operation<(), SliceWorker>, stream: &str, name: &str) -> Change {
+        Change::Worker { stream: stream.to_owned(), operation: operation.of([stream, name]) }
+    }
+}
+
 impl Action {
     /// Of a change of a weight: the backend, and its weight before.
     pub(super) fn weight_before(&self) -> Option<(String, u16)> {
@@ -167,17 +178,14 @@ impl Action {
     /// The process does not answer, or refuses.
     pub(super) async fn perform(self, client: &Client) -> Result<String, ClientError> {
         let text = match self.change {
-            Change::Backend(pool, backend, action) => {
-                change::text(&client.change(&pool, &backend, action).await?)
-            }
+            Change::Backend(operation) => change::text(&client.ask(operation, &()).await?),
             Change::Weight { pool, backend, weight, .. } => {
-                change::text(&client.set_weight(&pool, &backend, weight).await?)
+                let operation = WEIGHT.of([&pool, &backend]);
+                change::text(&client.ask(operation, &SetWeight { weight }).await?)
             }
-            Change::Node(node, action) => {
-                change::node_text(&client.change_node(&node, action).await?)
-            }
-            Change::Worker(stream, worker, action) => {
-                let worker = client.change_worker(&stream, &worker, action).await?;
+            Change::Node(operation) => change::node_text(&client.ask(operation, &()).await?),
+            Change::Worker { stream, operation } => {
+                let worker = client.ask(operation, &()).await?;
                 format!("{stream}/{}: {}", worker.name, worker.state.word())
             }
         };

@@ -3,6 +3,9 @@
 use std::time::{Duration, Instant};
 
 use equipoise_api::client::{Client, ClientError};
+use equipoise_api::routes::plan::NODES;
+use equipoise_api::routes::process::{HEALTH, STATUS};
+use equipoise_api::routes::slice::STREAMS;
 use equipoise_api::wire::Status;
 use equipoise_api::wire::plan::NodeStatus;
 use equipoise_api::wire::slice::StreamStatus;
@@ -36,16 +39,16 @@ impl Reading {
 }
 
 async fn ask(client: &Client) -> Result<Reading, ClientError> {
-    let status = client.status().await?;
+    let status = client.ask(STATUS, &()).await?;
     // A process that stops has no health, and one without a controller no nodes.
-    let degraded = client.health().await.map(|health| health.degraded).unwrap_or_default();
+    let degraded = client.ask(HEALTH, &()).await.map(|health| health.degraded).unwrap_or_default();
     let nodes = match status.controller {
-        Some(_) => client.nodes().await.map(|nodes| nodes.nodes).unwrap_or_default(),
+        Some(_) => client.ask(NODES, &()).await.map(|nodes| nodes.nodes).unwrap_or_default(),
         None => Vec::new(),
     };
     let streams = match status.streams[..] {
         [] => Vec::new(),
-        _ => client.streams().await.map(|streams| streams.streams).unwrap_or_default(),
+        _ => client.ask(STREAMS, &()).await.map(|streams| streams.streams).unwrap_or_default(),
     };
     Ok(Reading { at: Instant::now(), status, degraded, nodes, streams })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use equipoise_api::client::{Client, Endpoint};
+use equipoise_api::routes::slice::STREAMS;
 use equipoise_api::wire::slice::StreamStatus;
 use equipoise_dds::Settings;
 use equipoise_slice_dds::Stream;
@@ -83,7 +84,7 @@ impl Stage {
     }
 
     pub(super) async fn status(&self) -> anyhow::Result<StreamStatus> {
-        let streams = self.client.streams().await?.streams;
+        let streams = self.client.ask(STREAMS, &()).await?.streams;
         streams.into_iter().next().context("the controller has no stream")
     }
 

@@ -1,50 +1,10 @@
-//! Operations of the process that the API calls: a trait for the process, and one for each level or
-//! subject.
-
-mod cluster;
-mod packet;
-mod plan;
-mod pools;
-mod process;
-mod slice;
-mod why;
+//! Reasons why the process did not do what was requested.
 
 use axum::http::StatusCode;
 
 use crate::Problem;
 
-pub use cluster::ClusterOperator;
-pub use packet::{CaptureFile, PacketOperator};
-pub use plan::PlanOperator;
-pub use pools::PoolOperator;
-pub use process::ProcessOperator;
-pub use slice::SliceOperator;
-pub use why::WhyOperator;
-
-/// All operations. The binary implements each trait in a file of its own.
-pub trait Operator:
-    ProcessOperator
-    + PoolOperator
-    + PacketOperator
-    + PlanOperator
-    + ClusterOperator
-    + SliceOperator
-    + WhyOperator
-{
-}
-
-impl<O> Operator for O where
-    O: ProcessOperator
-        + PoolOperator
-        + PacketOperator
-        + PlanOperator
-        + ClusterOperator
-        + SliceOperator
-        + WhyOperator
-{
-}
-
-/// Reasons why an [`Operator`] did not do what was requested.
+/// Reasons why an [`Operator`](crate::Operator) did not do what was requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperateError {
     /// The pool or backend does not exist. The text names the existing ones.

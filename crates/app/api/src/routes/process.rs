@@ -1,11 +1,29 @@
-//! The process: its state, its figures, its configuration file.
+//! The process: its status, its health, and the operations that all levels need.
 
-use std::future::Future;
+use std::sync::Arc;
 
-use super::OperateError;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use super::Routes;
+use crate::answer::Answer;
+use crate::api::Api;
 use crate::metrics::Reading;
 use crate::wire::config::{Checked, ConfigState, ConfigText};
-use crate::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
+use crate::wire::{Liveness, Phase, Reloaded, Status, Upgrade, Upgraded};
+use crate::{OperateError, Operator, Problem};
+
+operations! {
+    /// The complete status
+    STATUS = GET "/v1/status", READ, () => Status;
+
+    /// Whether the process accepts new work (503 while it stops), and its degraded parts
+    HEALTH = GET "/v1/health", Anyone, () => Liveness;
+
+    /// This description
+    OPENAPI = GET "/v1/openapi.json", READ, () => Value;
+}
 
 /// Operations of the process, independent of levels.
 pub trait ProcessOperator: Send + Sync + 'static {
@@ -34,7 +52,7 @@ pub trait ProcessOperator: Send + Sync + 'static {
     fn config_text(&self) -> impl Future<Output = Result<ConfigText, OperateError>> + Send;
 
     /// The JSON Schema of the configuration file.
-    fn config_schema(&self) -> serde_json::Value;
+    fn config_schema(&self) -> Value;
 
     /// Returns the errors of a configuration; `None` stands for the file with which the process was
     /// started.
@@ -55,4 +73,31 @@ pub trait ProcessOperator: Send + Sync + 'static {
 
     /// Starts the program again, and hands everything over to the new process.
     fn upgrade(&self, how: Upgrade) -> impl Future<Output = Result<Upgraded, OperateError>> + Send;
+}
+
+pub(super) fn routes<O: Operator>() -> Routes<O> {
+    Routes::default()
+        .serve(STATUS, status::<O>)
+        .serve(HEALTH, health::<O>)
+        .serve(OPENAPI, description::<O>)
+}
+
+async fn status<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<Status>, Problem> {
+    Ok(Answer::new(operator.status().await?))
+}
+
+async fn health<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<Liveness> {
+    let phase = operator.phase();
+    let status = match phase {
+        Phase::Running => StatusCode::OK,
+        Phase::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let degraded = operator.degraded().into_iter().map(Into::into).collect();
+    Answer::new(Liveness { phase, degraded }).with_status(status)
+}
+
+async fn description<O: Operator>(State(api): State<Api<O>>) -> Answer<Value> {
+    Answer::new(api.description())
 }
