@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod aes;
 mod block;
 mod builder;
 mod cell;

@@ -124,6 +124,7 @@ mod instructions {
 
 pub(super) mod portable {
     use super::{Key, ROUNDS, blocks};
+    use crate::aes::{S_BOX, double};
 
     pub(crate) fn hash<K: Key + ?Sized>(keys: &[[u64; 2]; ROUNDS + 1], key: &K) -> u64 {
         let mut state = keys[0];
@@ -146,7 +147,7 @@ pub(super) mod portable {
         for column in 0..4 {
             // Row r of this column comes from the column r further.
             let taken: [u8; 4] =
-                std::array::from_fn(|row| BOX[bytes[4 * ((column + row) % 4) + row] as usize]);
+                std::array::from_fn(|row| S_BOX[bytes[4 * ((column + row) % 4) + row] as usize]);
             for row in 0..4 {
                 let [a, b, c, d] = std::array::from_fn(|step| taken[(row + step) % 4]);
                 mixed[4 * column + row] = double(a) ^ double(b) ^ b ^ c ^ d;
@@ -155,37 +156,6 @@ pub(super) mod portable {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| mixed[at + byte]));
         [word(0), word(8)]
     }
-
-    /// Twice a byte, in the field of AES.
-    const fn double(byte: u8) -> u8 {
-        byte << 1 ^ (if byte & 0x80 != 0 { 0x1b } else { 0 })
-    }
-
-    /// The substitution box: the inverse in the field, and an affine map.
-    static BOX: [u8; 256] = {
-        let mut found = [0x63; 256];
-        // 3 generates all elements: p runs up through them, q down.
-        let (mut p, mut q) = (1_u8, 1_u8);
-        loop {
-            p ^= double(p);
-            q ^= q << 1;
-            q ^= q << 2;
-            q ^= q << 4;
-            if q & 0x80 != 0 {
-                q ^= 0x09;
-            }
-            let x = q;
-            found[p as usize] = x
-                ^ x.rotate_left(1)
-                ^ x.rotate_left(2)
-                ^ x.rotate_left(3)
-                ^ x.rotate_left(4)
-                ^ 0x63;
-            if p == 1 {
-                break found;
-            }
-        }
-    };
 }
 
 #[cfg(test)]

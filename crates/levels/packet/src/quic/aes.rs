@@ -1,5 +1,6 @@
-//! Round keys of AES-128 (FIPS 197) for the program, which has no library. The S-box is computed
-//! from its definition.
+//! Round keys of AES-128 (FIPS 197) for the program, which has no library.
+
+use equipoise_pog::aes::{S_BOX, double};
 
 const ROUNDS: usize = 10;
 
@@ -29,12 +30,13 @@ fn expand(key: &[u8; 16]) -> [[u8; 16]; ROUNDS + 1] {
     let mut constant = 1;
     for round in 1..=ROUNDS {
         let before = keys[round - 1];
-        let last = [before[13], before[14], before[15], before[12]].map(s_box);
+        let last =
+            [before[13], before[14], before[15], before[12]].map(|byte| S_BOX[usize::from(byte)]);
         for at in 0..16 {
             let mixed = if at < 4 { last[at] } else { keys[round][at - 4] };
             keys[round][at] = before[at] ^ mixed ^ if at == 0 { constant } else { 0 };
         }
-        constant = product(constant, 2);
+        constant = double(constant);
     }
     keys
 }
@@ -54,16 +56,10 @@ fn product(mut a: u8, mut b: u8) -> u8 {
         if b & 1 != 0 {
             product ^= a;
         }
-        a = a << 1 ^ if a & 0x80 == 0 { 0 } else { 0x1b };
+        a = double(a);
         b >>= 1;
     }
     product
-}
-
-/// Section 5.1.1: the inverse, which is the power 254, and an affine map.
-fn s_box(byte: u8) -> u8 {
-    let inverse = (0..254).fold(1, |power, _| product(power, byte));
-    (0..5).fold(0x63, |sum, bits| sum ^ inverse.rotate_left(bits))
 }
 
 fn words(keys: &[[u8; 16]; ROUNDS + 1]) -> RoundKeys {
