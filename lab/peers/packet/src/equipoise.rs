@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{Forward, How};
-use equipoise_packet::twin::overhead_bytes;
 use equipoise_packet::{Capacity, CpuMemory, Entry, Limits, Program, Reason, TablesPublisher};
 
 use libbpf_rs::MapCore;
@@ -106,7 +105,7 @@ impl Contender for Equipoise {
             (Some(_), 4) => 12,
             (Some(_), _) => 24,
         };
-        overhead_bytes(self.plan.forward as u8, family) + second
+        self.plan.forward.header_bytes(family) + second
     }
 
     fn keeps_packet(&self) -> bool {

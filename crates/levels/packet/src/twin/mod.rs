@@ -17,7 +17,6 @@ mod translated;
 use std::collections::HashMap;
 
 pub use decision::{Decision, Route, Surroundings, Verdict};
-pub use forward::overhead_bytes;
 use pick::{Choice, Occasion};
 pub(crate) use ports::PortState;
 use ports::{Answered, Ports};
