@@ -1,5 +1,6 @@
 //! The engine's thread.
 
+mod load;
 mod observing;
 mod sharing;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use equipoise_core::Health;
 
+use self::load::{Loaded, load};
 use super::attach::Attachments;
 use super::capturing::{Capturing, mark};
 use super::device::Device;
@@ -26,14 +28,12 @@ use super::watch::Watch;
 use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
 use crate::abi::Forward;
 use crate::config::FleetSecret;
-use crate::control::{ApplyError, Begun, Control, ControlError, FlowId, Settings, Tick};
+use crate::control::{ApplyError, Control, FlowId, Tick};
 use crate::fleet::Exchange;
-use crate::ledger::Ledger;
-use crate::limits::{Capacity, Limits};
+use crate::limits::Limits;
 use crate::packet::Parsed;
 use crate::privileges::{Capabilities, give_up};
 use crate::program::Program;
-use crate::registry::Registry;
 use crate::snapshot::{BackendSpec, Protocol, Snapshot, Station, VipId, VipSpec};
 use crate::twin::{Surroundings, Twin};
 
@@ -556,76 +556,5 @@ impl Worker {
         let leaves = |address: &IpAddr| self.hops.route(*address).is_some_and(|it| !it.local);
         let to_backends = hops.iter().filter(|(address, _)| leaves(address));
         to_backends.map(|(_, hop)| hop.ifindex).chain(replies).collect()
-    }
-}
-
-struct Loaded {
-    program: Program,
-    control: Control,
-    /// Whether its maps are not pinned yet.
-    is_new: bool,
-}
-
-/// Loads a program with its control side, with the maps of an earlier process if they fit.
-fn load(
-    place: &Place,
-    capacity: &Capacity,
-    settings: &Settings,
-    now: Instant,
-) -> Result<Loaded, EngineError> {
-    let limits = Limits::new(capacity);
-    let ledger = place.ledger();
-    let registry = || Registry::open(&place.registry(), capacity.flows, settings.fleet_seed);
-    let control = |program: &Program| -> Result<Result<Control, ControlError>, EngineError> {
-        let (memories, known) = (vec![program.memory().clone()], ledger.as_ref().ok());
-        Ok(Control::resume(memories, *capacity, registry()?, known, settings.clone(), now))
-    };
-    let why = match place.adoptable(&limits) {
-        Ok(false) => None,
-        Err(why) => Some(why.to_string()),
-        Ok(true) => match Program::load_over(&limits, place.pins()) {
-            Err(error) => Some(format!("for {error}")),
-            Ok(program) => match control(&program)? {
-                Ok(control) => {
-                    let why = Some("nothing was published in them".to_owned());
-                    tell_begun(control.begun(), why, place, &ledger);
-                    return Ok(Loaded { program, control, is_new: false });
-                }
-                Err(error) => Some(format!("for {error}")),
-            },
-        },
-    };
-    let program = Program::load(&limits)?;
-    let control = control(&program)??;
-    tell_begun(control.begun(), why, place, &ledger);
-    Ok(Loaded { program, control, is_new: true })
-}
-
-/// Logs the result of taking over from an earlier process. `why` its maps are unusable, if there
-/// are some.
-fn tell_begun(begun: Begun, why: Option<String>, place: &Place, ledger: &Result<Ledger, String>) {
-    let Begun { is_anew, flows, forgotten, left_out, nameless } = begun;
-    let unknown = || ledger.as_ref().err().cloned();
-    let left = flows + forgotten + left_out > 0;
-    if !is_anew {
-        Notice::Adopted { flows }.log();
-    } else if let Some(why) = why.or(left.then(|| place.where_maps_went().to_owned())) {
-        Notice::NotAdopted { why }.log();
-        if flows > 0 {
-            Notice::Known { flows }.log();
-        }
-    }
-    if left_out > 0 {
-        let why = "there is room for fewer than before: raise [flows] max".to_owned();
-        Notice::Forgotten { flows: left_out, why }.log();
-    }
-    if is_anew && forgotten > 0 {
-        let no_place = || "their VIPs and backends have no place in tables of this size".to_owned();
-        let why = unknown().map(|why| format!("what is known of them has no meaning, {why}"));
-        Notice::Forgotten { flows: forgotten, why: why.unwrap_or_else(no_place) }.log();
-    }
-    if nameless > 0 {
-        let why = unknown().unwrap_or_default();
-        Notice::Nameless { flows: nameless, why }.log();
     }
 }
