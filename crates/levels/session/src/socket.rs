@@ -4,101 +4,32 @@
 //! be written by the task that owns the upstream session; and a short read clears readiness at
 //! once, which saves the `EAGAIN` that edge-triggered polling otherwise costs per request.
 
+mod calls;
+mod streams;
+
 use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustls::pki_types::CertificateDer;
 use socket2::{Domain, SockRef, TcpKeepalive, Type};
 use tokio::io::unix::AsyncFd;
 
+pub(crate) use self::calls::{
+    accept, finish, open_below, recv, send, send_vectored, watch, watch_shared,
+};
+pub(crate) use self::streams::{BackendStream, ClientStream};
 use crate::buffer::{Buffer, Buffers};
 use crate::tls::Tls;
 
 /// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
 /// seconds.
 const PROBE: Duration = Duration::from_secs(1);
-
-/// Registers a descriptor that other threads own too with this thread's event loop.
-pub(crate) fn watch_shared(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: the descriptor stays open, and the same, until its last owner drops it.
-    unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
-}
-
-/// Registers a descriptor with this thread's event loop.
-pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd stays open, and the same, until it is dropped, which AsyncFd does last.
-    unsafe { AsyncFd::register(fd) }.map_err(|failed| failed.into_parts().1)
-}
-
-/// A stream of a connection to a backend, which takes the place of the kernel's socket.
-pub(crate) trait BackendStream {
-    /// Reads; 0 is the end of the stream.
-    ///
-    /// # Errors
-    /// `InvalidData` for a malformed response; else the stream or its connection was lost.
-    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
-
-    /// Ready when a read would not wait.
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()>;
-
-    /// Writes some of a request. The first bytes are a whole head, and what follows it.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a request that the stream cannot express; `Unsupported` for a tunnel that
-    /// the backend does not permit; `BrokenPipe` if the backend takes no more of it, and then
-    /// reading says why.
-    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-
-    /// Ends this side of a tunnel; ready when nothing of it is held back. Requests end with their
-    /// body.
-    fn poll_end_tunnel(&self, cx: &mut Context<'_>) -> Poll<()>;
-
-    /// Whether the backend has said that it did nothing with the request.
-    fn is_unprocessed(&self) -> bool;
-}
-
-/// A stream of a client's connection, which takes the place of the kernel's socket.
-pub(crate) trait ClientStream {
-    /// Reads the request. 0 is the end, and comes when the response has ended: until then the
-    /// client is there, whether or not its request has ended. That of an open tunnel comes when the
-    /// client ends its side.
-    ///
-    /// # Errors
-    /// The stream was reset, or its connection was lost.
-    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
-
-    /// Ready when a read would not wait.
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()>;
-
-    /// Whether bytes of the request have come that were not read.
-    fn holds_input(&self) -> bool;
-
-    /// Writes some of a response. A head comes whole, with or without what follows it.
-    ///
-    /// # Errors
-    /// `BrokenPipe` if the stream has ended.
-    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-
-    /// Writes some of a response, from a task other than that of the stream.
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
-
-    /// Ends this side of a tunnel; responses end with their body.
-    fn end_tunnel(&self, cx: &mut Context<'_>);
-
-    /// Resets the stream.
-    fn cut(&self);
-
-    /// Whether the stream was reset, by either side.
-    fn is_cut(&self) -> bool;
-}
 
 enum Stream {
     Kernel(AsyncFd<OwnedFd>),
@@ -409,7 +340,7 @@ impl Socket {
             return tls.borrow_mut().is_silent(&mut cx, self.fd());
         }
         let Poll::Ready(Ok(mut guard)) = self.fd().poll_read_ready(&mut cx) else { return true };
-        match self.peek() {
+        match calls::peek(self.as_raw_fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 guard.clear_ready();
                 true
@@ -422,7 +353,7 @@ impl Socket {
     /// those that [`Socket::is_silent`] has found.
     pub(crate) fn holds_input(&self) -> bool {
         match &self.tls {
-            None => matches!(self.peek(), Ok(1..)),
+            None => matches!(calls::peek(self.as_raw_fd()), Ok(1..)),
             Some(tls) => tls.borrow_mut().holds_plaintext(),
         }
     }
@@ -437,7 +368,7 @@ impl Socket {
         if let Some(stream) = self.as_client() {
             return stream.is_cut();
         }
-        self.peek().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
+        calls::peek(self.as_raw_fd()).is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
     /// Ready with true once the peer has closed or reset the connection, with false once there is
@@ -456,7 +387,7 @@ impl Socket {
             let Ok(mut guard) = ready!(self.fd().poll_read_ready(cx)) else {
                 return Poll::Ready(true);
             };
-            match self.peek() {
+            match calls::peek(self.as_raw_fd()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(1..) => return Poll::Ready(false),
@@ -465,79 +396,15 @@ impl Socket {
         }
     }
 
-    /// How many bytes of at most one could be read now.
-    fn peek(&self) -> io::Result<usize> {
-        let mut byte = 0u8;
-        // SAFETY: the pointer and length describe `byte`; MSG_PEEK leaves the stream as it is.
-        let read = unsafe {
-            libc::recv(
-                self.as_raw_fd(),
-                (&raw mut byte).cast(),
-                1,
-                libc::MSG_PEEK | libc::MSG_DONTWAIT,
-            )
-        };
-        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) }
-    }
-
     /// Bytes that the peer's kernel has acknowledged, ever; `None` where the kernel does not say.
     pub(crate) fn bytes_acknowledged(&self) -> Option<u64> {
-        // SAFETY: tcp_info is plain integers, for which all-zero is a value.
-        let mut info: TcpInfoPrefix = unsafe { std::mem::zeroed() };
-        let mut length = size_of::<TcpInfoPrefix>() as libc::socklen_t;
-        // SAFETY: the pointer and length describe `info`; the kernel writes at most `length` bytes.
-        let result = unsafe {
-            libc::getsockopt(
-                self.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                (&raw mut info).cast(),
-                &raw mut length,
-            )
-        };
-        (result == 0 && length as usize >= size_of::<TcpInfoPrefix>()).then_some(info.bytes_acked)
+        calls::bytes_acknowledged(self.as_raw_fd())
     }
 }
 
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.fd().as_raw_fd()
-    }
-}
-
-/// The start of the kernel's `struct tcp_info` up to `tcpi_bytes_acked` (include/uapi/linux/tcp.h);
-/// libc's copy ends before it.
-#[repr(C)]
-struct TcpInfoPrefix {
-    states: [u8; 8],
-    counters: [u32; 24],
-    pacing_rates: [u64; 2],
-    bytes_acked: u64,
-}
-
-const _: () = assert!(std::mem::offset_of!(TcpInfoPrefix, bytes_acked) == 120);
-
-/// Reads available bytes, once there are some; 0 is the end of the stream.
-pub(crate) fn recv(
-    cx: &mut Context<'_>,
-    fd: &AsyncFd<OwnedFd>,
-    buffer: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    loop {
-        let mut guard = ready!(fd.poll_read_ready(cx))?;
-        // The kernel is asked directly (rustix): libc's wrapper is a thread cancellation point,
-        // which is felt at this rate.
-        match rustix::net::recv(fd.get_ref(), &mut *buffer, RecvFlags::empty()) {
-            Ok((read, _)) => {
-                if read > 0 && read < buffer.len() {
-                    guard.clear_ready();
-                }
-                return Poll::Ready(Ok(read));
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => guard.clear_ready(),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Poll::Ready(Err(error.into())),
-        }
     }
 }
 
@@ -557,65 +424,4 @@ pub(crate) fn poll_fill(
         *input = None;
     }
     result
-}
-
-/// Sends FIN after the bytes that the kernel has accepted.
-pub(crate) fn finish(fd: RawFd) {
-    // SAFETY: callers own the socket, which stays open for the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    // The peer may have closed already, which needs no action.
-    let _ = SockRef::from(&fd).shutdown(std::net::Shutdown::Write);
-}
-
-/// Sends as much as the kernel accepts now.
-pub(crate) fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: callers own the socket, which stays open for the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
-}
-
-/// The same with bytes that are apart.
-pub(crate) fn send_vectored(fd: RawFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-    // SAFETY: callers own the socket, which stays open for the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let mut nothing = SendAncillaryBuffer::default();
-    Ok(rustix::net::sendmsg(fd, parts, &mut nothing, SendFlags::NOSIGNAL)?)
-}
-
-/// A new socket, non-blocking and close-on-exec, with a descriptor below `line`.
-///
-/// # Errors
-/// `EMFILE` without such a descriptor; else the error of the operating system.
-pub(crate) fn open_below(line: RawFd, domain: Domain, kind: Type) -> io::Result<socket2::Socket> {
-    let socket = socket2::Socket::new(domain, kind.nonblocking().cloexec(), None)?;
-    if socket.as_raw_fd() >= line {
-        return Err(io::Error::from_raw_os_error(libc::EMFILE));
-    }
-    Ok(socket)
-}
-
-/// Accepts one connection, non-blocking and close-on-exec.
-pub(crate) fn accept(listener: RawFd) -> io::Result<(OwnedFd, SocketAddr)> {
-    let mut storage = socket2::SockAddrStorage::zeroed();
-    let mut length = storage.size_of();
-    // SAFETY: the storage is large enough for any address and `length` says how large; the
-    // descriptor returned is new and ours alone.
-    let fd = unsafe {
-        let fd = libc::accept4(
-            listener,
-            (&raw mut storage).cast(),
-            &raw mut length,
-            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-        );
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
-    // SAFETY: the kernel filled `length` bytes of the storage.
-    let address = unsafe { socket2::SockAddr::new(storage, length) };
-    let address = address
-        .as_socket()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "peer is not an IP address"))?;
-    Ok((fd, address))
 }
