@@ -1,6 +1,6 @@
 //! The cost of many nodes for a controller: CPU, memory and bytes, with a period of one second.
 //!
-//!     cargo run --release -p equipoise-cluster --example many_nodes -- 200 30
+//!     cargo run --profile dist -p equipoise-cluster --example many_nodes -- 200 30
 //!
 //! The controller with an embedded store is this process; the nodes are another, so that its CPU is
 //! not counted.

@@ -2,7 +2,7 @@
 //! and at one per second (with caches that others have used in between), and the same as a share of
 //! one CPU.
 //!
-//!     cargo run --release -p equipoise-monitor --example cost -- [SAMPLES]
+//!     cargo run --profile dist -p equipoise-monitor --example cost -- [SAMPLES]
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Measures a store's throughput, and how long an office is vacant after its leader dies.
 //!
-//!     cargo run --release -p equipoise-store --example store_cost -- FILE [ETCD-ENDPOINT]
+//!     cargo run --profile dist -p equipoise-store --example store_cost -- FILE [ETCD-ENDPOINT]
 //!
 //! The example overwrites FILE, which must be on the disk to measure.
 
