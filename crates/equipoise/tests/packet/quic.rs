@@ -1,15 +1,16 @@
-//! QUIC clients that change their address, with aioquic at both ends.
-//!
-//! Needs Python: `make quic-python`.
+//! QUIC clients that change their address, with aioquic or quinn at both ends.
 
-use std::collections::BTreeMap;
+mod aioquic;
+#[path = "../../../levels/packet/tests/fixtures/connection_ids.rs"]
+mod connection_ids;
+mod quinn;
 
-use equipoise_testkit::netns::{Guest, SiteShape};
-use equipoise_testkit::{python_programs, workspace};
-use rustix::process::Signal;
+use std::net::IpAddr;
+
+use equipoise_testkit::netns::SiteShape;
 use serde_json::Value;
 
-use crate::bed::{Bed, soon, wait_for_text};
+use crate::bed::{Bed, soon};
 use crate::common::text;
 use crate::method::{DIRECT, Method, NAT};
 
@@ -17,6 +18,20 @@ const SHAPE: SiteShape = SiteShape { backends: 3, two_arms: false };
 const PORT: u16 = 4433;
 const CONNECTIONS: usize = 9;
 const KEY: &str = "8f95f09245765f80256934e50c66207f";
+
+/// Clients with connections over the VIP, and the servers on the backends' hosts.
+trait Peers: Sized {
+    /// Starts the servers with the connection ids that the balancer expects, and opens the
+    /// connections. Prints the reason and returns `None` if the library is not installed.
+    fn open(bed: &Bed, method: Method) -> Option<Self>;
+
+    /// The number of servers that had connections at first.
+    fn servers(&self) -> usize;
+
+    /// Changes the address of each connection in the middle of a transfer, and calls `meanwhile`.
+    /// Returns the connections that did not stay at their servers.
+    fn change_addresses(&mut self, meanwhile: impl FnOnce()) -> String;
+}
 
 /// The pool with these backends, and the VIP. Of the three configurations, one is plaintext and two
 /// are encrypted, in one pass and in four.
@@ -49,73 +64,42 @@ fn vip_status(bed: &Bed) -> Value {
     status["packet"]["vips"][0].clone()
 }
 
-/// The configurations of each server, from the status of the balancer.
-fn server_configs(bed: &Bed) -> BTreeMap<String, Vec<Value>> {
-    let mut servers = BTreeMap::<String, Vec<Value>>::new();
-    for config in vip_status(bed)["quic"].as_array().expect("the VIP has configurations") {
-        for (name, id) in config["servers"].as_object().expect("by name") {
-            let key = (config["algorithm"] != "plaintext").then_some(KEY);
-            servers.entry(name.clone()).or_default().push(serde_json::json!({
-                "rotation": config["config_rotation"],
-                "server_id": id,
-                "nonce_length": config["nonce_length"],
-                "key": key,
-            }));
-        }
-    }
-    servers
+/// A configuration of connection ids, for one server.
+struct IdConfig {
+    rotation: u8,
+    server_id: String,
+    nonce_bytes: u8,
+    is_encrypted: bool,
 }
 
-/// Connections over the VIP, and the servers that they had at first.
-struct Clients {
-    clients: Guest,
-    rounds: usize,
-    _servers: Vec<Guest>,
+/// The configurations of the server with this name, from the status of the balancer.
+fn id_configs(bed: &Bed, name: &str) -> Vec<IdConfig> {
+    let vip = vip_status(bed);
+    let number = |value: &Value| value.as_u64().and_then(|number| number.try_into().ok());
+    let configs = vip["quic"].as_array().expect("the VIP has configurations").iter();
+    let configs: Vec<_> = configs
+        .map(|config| IdConfig {
+            rotation: number(&config["config_rotation"]).unwrap(),
+            server_id: config["servers"][name].as_str().expect("by name").to_owned(),
+            nonce_bytes: number(&config["nonce_length"]).unwrap(),
+            is_encrypted: config["algorithm"] != "plaintext",
+        })
+        .collect();
+    assert_eq!(configs.len(), 3, "{vip}");
+    configs
 }
 
-impl Clients {
-    /// Starts the servers with the connection ids that the balancer expects.
-    fn open(bed: &Bed, method: Method) -> Option<Clients> {
-        let python = python_programs("quic-python")?.join("python");
-        let peers = workspace().join("crates/equipoise/tests/quic_peers");
-        let [server, client] = ["server.py", "client.py"].map(|name| peers.join(name));
-        let vip = method.vip_address().to_string();
-        let port = PORT.to_string();
-        let mut servers = Vec::new();
-        for (index, (name, configs)) in server_configs(bed).into_iter().enumerate() {
-            assert_eq!(configs.len(), 3, "{configs:?}");
-            let own = bed.site.backend_address(index, method.backend_v6).to_string();
-            let address = if method.translates() { &own } else { &vip };
-            let configs = serde_json::to_string(&configs).unwrap();
-            let arguments = [text(&server), address, &port, &name, &configs];
-            let host = &bed.site.backends[index];
-            servers.push(host.start(text(&python), &arguments).expect("Python runs"));
-        }
-        servers.iter().for_each(|server| wait_for_text(server, "ready"));
-        let arguments = [text(&client), &vip, &port, &CONNECTIONS.to_string()];
-        let clients = bed.site.client.start(text(&python), &arguments).expect("Python runs");
-        wait_for_text(&clients, "opened");
-        Some(Clients { clients, rounds: 0, _servers: servers })
+/// The address of the server on this backend's host.
+fn server_address(bed: &Bed, method: Method, index: usize) -> IpAddr {
+    if method.translates() {
+        bed.site.backend_address(index, method.backend_v6)
+    } else {
+        method.vip_address()
     }
+}
 
-    /// The number of servers that have connections.
-    fn servers(&self) -> usize {
-        let printed = self.clients.printed();
-        let opened = printed.lines().find(|line| line.starts_with("opened")).unwrap_or_default();
-        opened.split(' ').skip(1).collect::<std::collections::BTreeSet<_>>().len()
-    }
-
-    /// Changes the address of each connection in the middle of a transfer. Returns the connections
-    /// that did not stay at their servers.
-    fn change_addresses(&mut self) -> String {
-        self.rounds += 1;
-        self.clients.signal(Signal::USR1);
-        let head = format!("round {}:", self.rounds);
-        wait_for_text(&self.clients, &head);
-        let printed = self.clients.printed();
-        let line = printed.lines().find_map(|line| line.strip_prefix(&head));
-        line.unwrap_or_default().trim().to_owned()
-    }
+fn server_name(index: usize) -> String {
+    format!("backend-{}", index + 1)
 }
 
 /// Applies the configuration with these backends, and waits until its change is complete.
@@ -131,21 +115,25 @@ fn reload(bed: &Bed, method: Method, backends: &[usize]) {
     assert!(soon(is_steady), "{}", bed.command(&["status"]));
 }
 
-#[test]
-fn connections_stay_at_their_servers_when_addresses_and_pools_change() {
+/// Clients change their addresses before, during and after changes of the pool.
+fn connections_stay_at_their_servers<P: Peers>(test: &str) {
     for method in [DIRECT, NAT] {
-        let Some(mut bed) = Bed::new("quic", SHAPE) else { return };
+        let Some(mut bed) = Bed::new(test, SHAPE) else { return };
         bed.prepare(&[method]);
         bed.configure(&config(&bed, method, &[0, 1, 2]));
         bed.balance();
-        let Some(mut clients) = Clients::open(&bed, method) else { return };
-        assert!(clients.servers() > 1, "{}", clients.clients.printed());
-        assert_eq!(clients.change_addresses(), "", "{}", method.name);
+        let Some(mut peers) = P::open(&bed, method) else { return };
+        assert!(peers.servers() > 1, "all connections have one server");
+        let mut change = |meanwhile: &dyn Fn()| {
+            let moved = peers.change_addresses(meanwhile);
+            assert_eq!(moved, "", "{}: {}", method.name, bed.command(&["status"]));
+        };
+        change(&|| {});
         // Removed backends drain.
-        reload(&bed, method, &[1]);
-        assert_eq!(clients.change_addresses(), "", "{}: {}", method.name, bed.command(&["status"]));
-        reload(&bed, method, &[0, 1, 2]);
-        assert_eq!(clients.change_addresses(), "", "{}", method.name);
+        change(&|| reload(&bed, method, &[1]));
+        change(&|| {});
+        change(&|| reload(&bed, method, &[0, 1, 2]));
+        change(&|| {});
         let vip = vip_status(&bed);
         let by_id = vip["decisions"]["connection-id"].as_u64().unwrap();
         assert!(by_id > 100, "{vip}");
@@ -155,4 +143,14 @@ fn connections_stay_at_their_servers_when_addresses_and_pools_change() {
         }
         println!("{:<22} {by_id} packets by connection id", method.name);
     }
+}
+
+#[test]
+fn connections_of_aioquic_stay_at_their_servers_when_addresses_and_pools_change() {
+    connections_stay_at_their_servers::<aioquic::Processes>("aioquic");
+}
+
+#[test]
+fn connections_of_quinn_stay_at_their_servers_when_addresses_and_pools_change() {
+    connections_stay_at_their_servers::<quinn::Endpoints>("quinn");
 }
