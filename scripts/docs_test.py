@@ -3,7 +3,7 @@
 
     scripts/docs_test.py                      every page of docs/ with commands to run
     scripts/docs_test.py docs/start.md ...    these pages
-    EQUIPOISE=target/release/equipoise scripts/docs_test.py
+    EQUIPOISE=target/demo/equipoise scripts/docs_test.py
     SHOW=1 scripts/docs_test.py docs/start.md           prints the output of every step
 
 The program is $EQUIPOISE, else target/debug/equipoise. A page says by the words after the language of
