@@ -64,7 +64,7 @@ eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
 
 eqp_inline __u64 translated_tick(void)
 {
-	return clock_ns() >> EQP_TRANSLATED_TICK_SHIFT & EQP_TRANSLATED_TIME_MASK;
+	return clock_coarse_ns() >> EQP_TRANSLATED_TICK_SHIFT & EQP_TRANSLATED_TIME_MASK;
 }
 
 eqp_inline __u64 translated_word(__u64 digest, __u64 slot, __u64 tick, __u64 stage)

@@ -108,6 +108,11 @@ static inline __u64 clock_ns(void)
 	return eqp_host->clock_ns;
 }
 
+static inline __u64 clock_coarse_ns(void)
+{
+	return eqp_host->clock_ns;
+}
+
 /* splitmix64 */
 static inline __u32 random_32(void)
 {
