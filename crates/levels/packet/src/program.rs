@@ -149,7 +149,15 @@ impl Program {
     /// # Errors
     /// [`LoadError`]
     pub fn load(limits: &Limits) -> Result<Program, LoadError> {
-        Program::load_object(limits, None)
+        Program::load_object(OBJECT, limits, None)
+    }
+
+    /// Loads another build of [`OBJECT`], to measure what a part of the programs costs.
+    ///
+    /// # Errors
+    /// [`LoadError`]
+    pub fn load_build(object: &[u8], limits: &Limits) -> Result<Program, LoadError> {
+        Program::load_object(object, limits, None)
     }
 
     /// Loads the programs over the maps that another process pinned in `folder` under the names of
@@ -158,13 +166,17 @@ impl Program {
     /// # Errors
     /// [`LoadError`]
     pub fn load_over(limits: &Limits, folder: &Path) -> Result<Program, LoadError> {
-        Program::load_object(limits, Some(folder))
+        Program::load_object(OBJECT, limits, Some(folder))
     }
 
-    fn load_object(limits: &Limits, pins: Option<&Path>) -> Result<Program, LoadError> {
+    fn load_object(
+        object: &[u8],
+        limits: &Limits,
+        pins: Option<&Path>,
+    ) -> Result<Program, LoadError> {
         let log = Log::begin();
         let refused = |source| LoadError::Refused { log: log.end(), source };
-        let mut object = ObjectBuilder::default().open_memory(OBJECT).map_err(refused)?;
+        let mut object = ObjectBuilder::default().open_memory(object).map_err(refused)?;
         prepare(&mut object, limits).map_err(refused)?;
         if let Some(folder) = pins {
             for mut map in object.maps_mut() {

@@ -22,6 +22,8 @@
 #define FRAME_WORDS_MAX 12
 #define V4_BYTES 64
 #define V6_BYTES 88
+#define DRAWS (1 << 21) /* a power of two */
+#define TCP_FLAGS_AT 13
 
 /* What is sent, and to whom. Userspace writes it between runs. */
 struct traffic {
@@ -37,9 +39,14 @@ struct traffic {
 	__u32 vip_mask; /* VIPs less one */
 	__u32 ifindex;  /* send: where to */
 	__u32 apart;    /* see arrived() */
+	__u32 drawn;    /* flows come from draws[next], draws[next + 1], ... */
+	__u32 strangers; /* IPv4: so many of 65536 packets have a source address and port at random... */
+	__u32 stranger_flags; /* ... and these TCP flags */
 };
 
 struct traffic traffic;
+/* Flows that userspace has drawn. A packet reads four bytes, in order. */
+__u32 draws[DRAWS];
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -48,16 +55,25 @@ struct {
 	__type(value, __u32);
 } contender SEC(".maps");
 
-static __always_inline __u32 next_flow(void)
+/* xorshift */
+static __always_inline __u64 random_word(void)
 {
-	if (traffic.in_order)
-		return traffic.next++;
 	__u64 x = traffic.random;
+
 	x ^= x << 13;
 	x ^= x >> 7;
 	x ^= x << 17;
 	traffic.random = x;
-	return (x >> 32) * traffic.flows >> 32;
+	return x;
+}
+
+static __always_inline __u32 next_flow(void)
+{
+	if (traffic.in_order)
+		return traffic.next++;
+	if (traffic.drawn)
+		return draws[traffic.next++ & (DRAWS - 1)];
+	return (random_word() >> 32) * traffic.flows >> 32;
 }
 
 /* 32 bits of source address and port, different for each flow: multiplication by an odd number is a bijection. */
@@ -102,6 +118,18 @@ static __always_inline void *restore(struct xdp_md *ctx, int bytes)
 	return words;
 }
 
+/* Turns some packets into those of strangers: each of a flow that has not been seen. */
+static __always_inline void estrange(struct iphdr *ip)
+{
+	__u64 x = random_word();
+
+	if ((x & 0xffff) >= traffic.strangers)
+		return;
+	ip->saddr = x >> 32;
+	*(__u32 *)(ip + 1) = traffic.ports | (x >> 16 & 0xffff);
+	((__u8 *)(ip + 1))[TCP_FLAGS_AT] = traffic.stranger_flags;
+}
+
 static __always_inline int restore4(struct xdp_md *ctx)
 {
 	void *frame = restore(ctx, V4_BYTES);
@@ -113,6 +141,8 @@ static __always_inline int restore4(struct xdp_md *ctx)
 	ip->saddr = (__u32)traffic.source[1] | (source & 0xffff0000);
 	ip->daddr = (__u32)traffic.destination[1] | bpf_htonl(flow & traffic.vip_mask);
 	*(__u32 *)(ip + 1) = traffic.ports | (source & 0xffff);
+	if (traffic.strangers)
+		estrange(ip);
 	arrived();
 	return 0;
 }

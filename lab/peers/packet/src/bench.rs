@@ -5,6 +5,7 @@ use equipoise_lab_runner::measure::median;
 
 use crate::contender::Contender;
 use crate::driver::{Driver, FORWARDED, Order};
+use crate::skew::Zipf;
 use crate::traffic::{LINK_BYTES, Traffic};
 
 /// Flows that are looked at one by one before anything is timed.
@@ -24,6 +25,12 @@ impl Times {
     pub(crate) fn median(&self, contender: usize) -> f64 {
         median(&self.net[contender])
     }
+
+    /// The median of what `one` takes more than `other`, by repetition.
+    pub(crate) fn more(&self, one: usize, other: usize) -> f64 {
+        let pairs = self.net[one].iter().zip(&self.net[other]);
+        median(&pairs.map(|(one, other)| one - other).collect::<Vec<_>>())
+    }
 }
 
 /// Looks at what a contender makes of single packets: each to a backend, always to the same one,
@@ -34,6 +41,7 @@ pub(crate) fn check(
     traffic: &Traffic,
 ) -> Result<()> {
     let name = contender.name();
+    driver.set_vips(contender.vips())?;
     for flow in (0..FLOWS_CHECKED).map(|at| at * (traffic.flows / FLOWS_CHECKED)) {
         let (verdict, frame) = driver.run_one(contender.program(), flow)?;
         let why = contender.complaints();
@@ -57,6 +65,49 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) repetitions: usize,
     pub(crate) packets: u32,
+    /// Packets after which userspace does its share, which is not timed.
+    pub(crate) step: u32,
+    /// Skewed traffic.
+    pub(crate) zipf: Option<Zipf>,
+}
+
+impl Plan {
+    /// Flows alike, and userspace follows after each batch.
+    pub(crate) fn even(seed: u64, repetitions: usize, packets: u32) -> Plan {
+        Plan { seed, repetitions, packets, step: packets, zipf: None }
+    }
+
+    /// Packets `at` and later ones of the timed batch of a repetition, or of the one before it.
+    fn order(&self, repetition: usize, timed: bool, at: u32) -> Order {
+        if self.zipf.is_some() {
+            return Order::Drawn { from: if timed { at } else { self.packets + at } };
+        }
+        Order::Random {
+            seed: self.seed ^ (repetition as u64) << 32 ^ u64::from(timed) << 63 ^ u64::from(at),
+        }
+    }
+
+    /// Nanoseconds a packet of a batch.
+    fn batch(
+        &self,
+        driver: &mut Driver,
+        mut contender: Option<&mut dyn Contender>,
+        repetition: usize,
+        timed: bool,
+    ) -> Result<f64> {
+        let packets = if timed { self.packets } else { self.packets / 2 };
+        let mut sum_ns = 0.0;
+        for at in (0..packets).step_by(self.step as usize) {
+            let some = self.step.min(packets - at);
+            let program = contender.as_ref().map(|contender| contender.program());
+            let ns = driver.run(program, self.order(repetition, timed, at), some)?;
+            sum_ns += ns * f64::from(some);
+            if let Some(contender) = &mut contender {
+                contender.keep_up()?;
+            }
+        }
+        Ok(sum_ns / f64::from(packets))
+    }
 }
 
 /// Times all contenders, which know their flows: in each repetition one after the other, on the
@@ -71,20 +122,20 @@ pub(crate) fn time(
     let mut new_flows = vec![0.0; count];
     let mut nothing = Vec::with_capacity(plan.repetitions);
     for repetition in 0..plan.repetitions {
-        let warm_up = Order::Random { seed: plan.seed ^ (repetition as u64) << 32 };
-        let order = Order::Random { seed: plan.seed ^ (repetition as u64) << 32 ^ 1 << 63 };
+        if let Some(zipf) = &plan.zipf {
+            driver.draw(zipf, plan.seed ^ (repetition as u64) << 32)?;
+        }
         for turn in 0..=count {
             let at = (repetition + turn) % (count + 1);
             let Some(contender) = contenders.get_mut(at) else {
-                driver.run(None, warm_up, plan.packets / 2)?;
-                nothing.push(driver.run(None, order, plan.packets)?);
+                plan.batch(driver, None, repetition, false)?;
+                nothing.push(plan.batch(driver, None, repetition, true)?);
                 continue;
             };
-            driver.run(Some(contender.program()), warm_up, plan.packets / 2)?;
-            contender.keep_up()?;
+            driver.set_vips(contender.vips())?;
+            plan.batch(driver, Some(&mut **contender), repetition, false)?;
             let before = contender.counters()?;
-            gross[at].push(driver.run(Some(contender.program()), order, plan.packets)?);
-            contender.keep_up()?;
+            gross[at].push(plan.batch(driver, Some(&mut **contender), repetition, true)?);
             let after = contender.counters()?;
             let (name, forwarded) = (contender.name(), after.forwarded - before.forwarded);
             ensure!(

@@ -23,6 +23,8 @@ pub(crate) trait Contender {
     fn name(&self) -> &str;
     /// The program.
     fn program(&self) -> BorrowedFd<'_>;
+    /// VIPs that its packets go to.
+    fn vips(&self) -> u32;
     /// Called between batches: userspace's share of the work, which is not timed.
     fn keep_up(&mut self) -> Result<()>;
     /// See [`Counters`].

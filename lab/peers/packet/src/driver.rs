@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramInput};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::contender::Contender;
+use crate::skew::Zipf;
 use crate::traffic::{Family, LINK_BYTES, Traffic};
 
 mod skeleton {
@@ -25,8 +26,18 @@ pub(crate) const FORWARDED: [u32; 2] = [3, 4];
 pub(crate) enum Order {
     /// Independent draws; the same for the same seed.
     Random { seed: u64 },
+    /// As drawn before by [`Driver::draw`], from this draw on.
+    Drawn { from: u32 },
     /// From this one on, each once.
     From(u32),
+}
+
+/// Packets of flows that the programs have not seen, between those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strangers {
+    /// Share of packets, of 65536.
+    pub(crate) share: u32,
+    pub(crate) tcp_flags: u8,
 }
 
 /// The driver, loaded.
@@ -82,13 +93,41 @@ impl Driver {
         Ok(())
     }
 
+    /// The number of VIPs, of those of the traffic, that packets go to.
+    pub(crate) fn set_vips(&mut self, vips: u32) -> Result<()> {
+        self.shared()?.vip_mask = vips - 1;
+        Ok(())
+    }
+
+    /// Packets of strangers from now on, or none. IPv4 only.
+    pub(crate) fn set_strangers(&mut self, strangers: Option<Strangers>) -> Result<()> {
+        ensure!(strangers.is_none() || self.traffic.family == Family::V4, "strangers have IPv4");
+        let strangers = strangers.unwrap_or(Strangers { share: 0, tcp_flags: 0 });
+        let shared = self.shared()?;
+        shared.strangers = strangers.share;
+        shared.stranger_flags = strangers.tcp_flags.into();
+        Ok(())
+    }
+
+    /// Draws flows for [`Order::Drawn`].
+    pub(crate) fn draw(&mut self, zipf: &Zipf, seed: u64) -> Result<()> {
+        let bss = self.skeleton.maps.bss_data.as_mut().context("the driver's variables")?;
+        bss.draws.iter_mut().zip(zipf.draws(seed)).for_each(|(place, flow)| *place = flow);
+        Ok(())
+    }
+
     fn set_order(&mut self, order: Order) -> Result<()> {
         let shared = self.shared()?;
+        (shared.in_order, shared.drawn) = (0, 0);
         match order {
             Order::Random { seed } => {
-                shared.in_order = 0;
                 // The generator's zero would stay zero; and neighbouring seeds begin alike.
                 shared.random = (seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+            Order::Drawn { from } => {
+                shared.drawn = 1;
+                shared.next = from;
+                shared.random = u64::from(from) << 1 | 1;
             }
             Order::From(flow) => {
                 shared.in_order = 1;
@@ -177,6 +216,7 @@ impl Driver {
     /// up.
     pub(crate) fn introduce(&mut self, contender: &mut dyn Contender) -> Result<()> {
         const STEP: u32 = 1 << 15;
+        self.set_vips(contender.vips())?;
         let mut flow = 0;
         while flow < self.traffic.flows {
             let packets = STEP.min(self.traffic.flows - flow);

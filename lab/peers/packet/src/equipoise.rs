@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{Forward, How};
-use equipoise_packet::{Capacity, CpuMemory, Entry, Limits, Program, Reason, TablesPublisher};
+use equipoise_packet::{
+    Capacity, CpuMemory, Entry, Limits, OBJECT, Program, Reason, TablesPublisher,
+};
 
 use libbpf_rs::MapCore;
 
@@ -46,9 +48,20 @@ impl Equipoise {
         plan: Plan,
         cpus: u32,
     ) -> Result<Equipoise> {
+        Equipoise::load_build(OBJECT, name, traffic, plan, cpus)
+    }
+
+    /// The same with another build of the program.
+    pub(crate) fn load_build(
+        object: &[u8],
+        name: &'static str,
+        traffic: &Traffic,
+        plan: Plan,
+        cpus: u32,
+    ) -> Result<Equipoise> {
         let capacity = capacity(traffic, &plan, cpus);
         let limits = Limits::new(&capacity);
-        let program = Program::load(&limits)?;
+        let program = Program::load_build(object, &limits)?;
         let publisher = tables::publish(program.memory(), &limits, &capacity, traffic, &plan)?;
         Ok(Equipoise { name, program, plan, traffic: *traffic, logged: 0, _publisher: publisher })
     }
@@ -61,6 +74,10 @@ impl Contender for Equipoise {
 
     fn program(&self) -> BorrowedFd<'_> {
         self.program.entry_fd(Entry::Balance)
+    }
+
+    fn vips(&self) -> u32 {
+        self.traffic.vips
     }
 
     fn keep_up(&mut self) -> Result<()> {

@@ -53,6 +53,7 @@ pub(crate) struct KatranStyle {
     skeleton: skeleton::KatranStyleSkel<'static>,
     lru: MapHandle,
     backends: u16,
+    vips: u32,
     family: Family,
     method: Method,
 }
@@ -85,8 +86,8 @@ impl KatranStyle {
         .context("creating the LRU of flows")?;
         let fd = lru.as_fd().as_raw_fd().to_ne_bytes();
         skeleton.maps.flows.update(&cpu.to_ne_bytes(), &fd, MapFlags::ANY)?;
-        let family = traffic.family;
-        let mut loaded = KatranStyle { skeleton, lru, backends: size.backends, family, method };
+        let (family, vips, backends) = (traffic.family, traffic.vips, size.backends);
+        let mut loaded = KatranStyle { skeleton, lru, backends, vips, family, method };
         loaded.fill(traffic)?;
         Ok(loaded)
     }
@@ -173,6 +174,10 @@ impl Contender for KatranStyle {
             Method::Tunnel => self.skeleton.progs.katran_style.as_fd(),
             Method::Direct => self.skeleton.progs.katran_style_direct.as_fd(),
         }
+    }
+
+    fn vips(&self) -> u32 {
+        self.vips
     }
 
     fn keep_up(&mut self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The packet level beside a Katran-style program of our own writing: nanoseconds a packet, kernel
 //! memory, changes of a pool, packets a second over veth.
 
+mod arrivals;
 mod bench;
 mod change;
 mod contender;
@@ -10,8 +11,10 @@ mod katran_style;
 mod kernel_memory;
 mod memory;
 mod network;
+mod parts;
 mod ring;
 mod second_chance;
+mod skew;
 mod tables;
 mod time;
 mod traffic;
@@ -36,6 +39,12 @@ fn main() -> Result<()> {
     let mut run = Run::new("peers-packet", options);
     let mut time = time::Time::new(seed, repetitions, quick);
     run.add(include_str!("../experiments/time.toml"), move |case, row| time.measure(case, row))?;
+    run.add(include_str!("../experiments/arrivals.toml"), move |case, row| {
+        arrivals::measure(case, row, seed, repetitions)
+    })?;
+    run.add(include_str!("../experiments/parts.toml"), move |case, row| {
+        parts::measure(case, row, seed, repetitions)
+    })?;
     run.add(include_str!("../experiments/memory.toml"), memory::measure)?;
     run.add(include_str!("../experiments/change.toml"), move |case, row| {
         change::measure(case, row, repetitions)

@@ -44,7 +44,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
         }
         balancers.push(balancer);
     }
-    let plan = bench::Plan { seed, repetitions: 3 * repetitions, packets: PACKETS };
+    let plan = bench::Plan::even(seed, 3 * repetitions, PACKETS);
     let mut contenders: Vec<&mut dyn Contender> = Vec::new();
     contenders.extend(balancers.iter_mut().map(|one| one as &mut dyn Contender));
     let times = bench::time(&mut driver, &mut contenders, &plan)?;

@@ -12,6 +12,7 @@ use crate::driver::Driver;
 use crate::equipoise::Equipoise;
 use crate::katran_style::{KatranStyle, Method, Size};
 use crate::network::stay_on;
+use crate::skew::Zipf;
 use crate::tables::Plan;
 use crate::traffic::{Family, Traffic};
 
@@ -35,7 +36,9 @@ pub(crate) fn lru_for(flows: u32) -> u32 {
 
 /// The experiment; remembers its first case, which growth is measured from.
 pub(crate) struct Time {
-    plan: bench::Plan,
+    seed: u64,
+    batches: usize,
+    packets: u32,
     first: Option<[f64; 2]>,
 }
 
@@ -55,8 +58,7 @@ impl Time {
     pub(crate) fn new(seed: u64, repetitions: usize, quick: bool) -> Time {
         let packets = if quick { PACKETS_QUICK } else { PACKETS };
         // Three batches for each of the runner's repetitions: they take a second or less.
-        let plan = bench::Plan { seed, repetitions: 3 * repetitions, packets };
-        Time { plan, first: None }
+        Time { seed, batches: 3 * repetitions, packets, first: None }
     }
 
     pub(crate) fn measure(&mut self, case: &Case, row: &mut Row) -> Result<()> {
@@ -69,7 +71,13 @@ impl Time {
         let traffic = Traffic { family, flows, vips: case.count("vips")? as u32 };
         stay_on(None, CPU)?;
         let mut driver = Driver::load(traffic)?;
-        driver.set_apart(case.word("packets")? == "apart")?;
+        let mut plan = bench::Plan::even(self.seed, self.batches, self.packets);
+        match case.word("packets")? {
+            "back to back" => {}
+            "apart" => driver.set_apart(true)?,
+            "skewed" => plan.zipf = Some(Zipf::new(flows)),
+            other => bail!("packets {other}: back to back, apart or skewed"),
+        }
 
         let mut katran = self.katran(&mut driver, &traffic)?;
         let mut ours = Vec::new();
@@ -86,16 +94,17 @@ impl Time {
                 continue;
             }
             let (backends, ifindex) = (BACKENDS, LOOPBACK);
-            let plan = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
-            let mut balancer = Equipoise::load(name, &traffic, plan, 1)?;
-            driver.introduce(&mut balancer)?;
-            bench::check(&mut driver, &balancer, &traffic)?;
-            ours.push(balancer);
+            let tables = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
+            ours.push(ready(&mut driver, name, &traffic, tables)?);
+            if name == "direct" && traffic.vips > 1 {
+                let traffic = Traffic { vips: 1, ..traffic };
+                ours.push(ready(&mut driver, "one_vip", &traffic, tables)?);
+            }
         }
         let mut contenders: Vec<&mut dyn Contender> = Vec::new();
         contenders.extend(katran.iter_mut().map(|one| one as &mut dyn Contender));
         contenders.extend(ours.iter_mut().map(|one| one as &mut dyn Contender));
-        let times = bench::time(&mut driver, &mut contenders, &self.plan)?;
+        let times = bench::time(&mut driver, &mut contenders, &plan)?;
         for contender in &contenders {
             expect_counters(&**contender, flows)?;
         }
@@ -134,6 +143,9 @@ impl Time {
                 row.figure(column, measure::ratio(&times.net[one], &times.net[other]));
             }
         }
+        if let (Some(one), Some(other)) = (of("direct"), of("one_vip")) {
+            row.figure("vips_more_ns", times.more(one, other));
+        }
         let now = ["direct_ns", "tunnel_ns"].map(|name| row.number(name).unwrap_or(f64::NAN));
         let first = *self.first.get_or_insert(now);
         row.figure("direct_growth", now[0] / first[0]).figure("tunnel_growth", now[1] / first[1]);
@@ -141,6 +153,19 @@ impl Time {
             row.figure(&format!("{name}_new_flows"), *part);
         }
     }
+}
+
+/// Our program, which knows its flows.
+fn ready(
+    driver: &mut Driver,
+    name: &'static str,
+    traffic: &Traffic,
+    tables: Plan,
+) -> Result<Equipoise> {
+    let mut balancer = Equipoise::load(name, traffic, tables, 1)?;
+    driver.introduce(&mut balancer)?;
+    bench::check(driver, &balancer, traffic)?;
+    Ok(balancer)
 }
 
 /// Every backend got packets, and the flows were known as they should be.

@@ -15,7 +15,8 @@ pub(crate) const BALANCER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Where it comes from: the router before it.
 pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-const TCP_ACK: u8 = 0x10;
+pub(crate) const TCP_SYN: u8 = 0x02;
+pub(crate) const TCP_ACK: u8 = 0x10;
 /// Ethernet.
 pub(crate) const LINK_BYTES: usize = 14;
 const TCP_BYTES: usize = 20;
