@@ -6,6 +6,7 @@ mod bind;
 mod check;
 mod condition;
 mod frontend;
+mod global;
 mod proxy;
 mod rules;
 mod server;
@@ -24,7 +25,9 @@ pub(crate) use self::action::hsts;
 
 /// Translates a file of HAProxy.
 pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportError> {
-    let sections = words::sections(text, report)?;
+    let mut sections = words::sections(text, report)?;
+    let mut config = Config::default();
+    let global = global::read(&mut sections, &mut config, report);
     let mut defaults: Vec<Line> = Vec::new();
     let mut named: BTreeMap<String, Vec<Line>> = BTreeMap::new();
     let mut proxies: Vec<Proxy> = Vec::new();
@@ -40,7 +43,7 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
                 let own = section.from.as_ref().and_then(|it| named.get(it)).unwrap_or(&defaults);
                 proxies.push(Proxy::read(section, own, report));
             }
-            "global" => section.lines.iter().for_each(|line| global(line, report)),
+            "global" => {}
             "resolvers" => {
                 for line in &section.lines {
                     if line.word(0) == "nameserver" {
@@ -57,7 +60,6 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
                 .for_each(|line| report.lost(line.number, format!("equipoise has no {kind}"))),
         }
     }
-    let mut config = Config::default();
     for proxy in proxies.iter().filter(|it| it.has_back && !it.is_empty()) {
         let mut pool = server::pool(proxy, report);
         if let Some(names) = &mut pool.names
@@ -70,7 +72,11 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
     for proxy in proxies.iter().filter(|it| it.has_front && !it.is_disabled && !it.is_empty()) {
         config.doors.extend(frontend::doors(proxy, &proxies, report));
     }
-    proxies.iter().for_each(|it| it.unused(report));
+    global.apply(&mut config, report);
+    for proxy in &proxies {
+        proxy.log(&mut config, report);
+        proxy.unused(report);
+    }
     let first = config.pools.first().map(|it| it.name.clone()).unwrap_or_default();
     for door in config.doors.iter_mut().filter(|it| !it.options.has("pool")) {
         door.options.set("pool", first.clone());
@@ -79,15 +85,4 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
         return Err(ImportError::Empty { wanted: "a frontend or listen with bind" });
     }
     Ok(config)
-}
-
-/// `global`: HAProxy's own process, for the most part.
-fn global(line: &Line, report: &mut Report) {
-    match line.word(0) {
-        "ssl-default-bind-options" if line.words.iter().any(|it| it == "TLSv1.3") => {
-            report.changes(line.number, "tls = { profile = \"modern\" } is for TLS 1.3 alone");
-        }
-        "lua-load" | "lua-load-per-thread" => report.lost(line.number, "equipoise runs no scripts"),
-        _ => {}
-    }
 }

@@ -25,6 +25,9 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
             Some("--start-daemon") => {
                 report.lost(number, "a fleet of balancers with the same [flows] seed")
             }
+            Some("-E" | "--edit-service" | "-e" | "--edit-server" | "-D" | "--delete-service")
+            | Some("-d" | "--delete-server") => report
+                .lost(number, "translate the tables after all changes: ipvsadm-save -n has them"),
             // Other commands of a script, and `-C`, which clears the tables.
             _ => {}
         }
@@ -77,7 +80,14 @@ fn service(words: &[&str], number: usize, config: &mut Config, report: &mut Repo
         .changes(number, "set `interface` to the one at which the packets arrive; it is eth0 now");
     let how = value(words, "-s", "--scheduler").unwrap_or("wlc");
     let is_persistent = words.iter().any(|it| *it == "-p" || *it == "--persistent");
-    schedule(&mut options, how, is_persistent, number, report);
+    let mask = value(words, "-M", "--netmask").unwrap_or_default();
+    schedule(&mut options, how, is_persistent.then_some(mask), number, report);
+    if value(words, "--pe", "--pe").is_some() {
+        report.lost(number, "the key of a flow is an address or its prefix, not a part of SIP");
+    }
+    if value(words, "-b", "--sched-flags").is_some() {
+        report.changes(number, "schedulers have no flags");
+    }
     if words.iter().any(|it| *it == "-o" || *it == "--ops") {
         report.changes(number, "datagrams of one client port stay at one backend");
     }
@@ -86,19 +96,33 @@ fn service(words: &[&str], number: usize, config: &mut Config, report: &mut Repo
     config.vips.push(Vip { options });
 }
 
-/// Sets the scheduler and the key of a VIP from LVS' names.
+/// Sets the scheduler and the key of a VIP from LVS' names. `persistence`: a client keeps its
+/// backend; the value is the mask of its address, if one is stated.
 pub(crate) fn schedule(
     options: &mut Options,
     how: &str,
-    is_persistent: bool,
+    persistence: Option<&str>,
     number: usize,
     report: &mut Report,
 ) {
-    if is_persistent {
-        options.set("scheduler", "maglev").set("key", "source-address");
+    if let Some(mask) = persistence {
+        options.set("scheduler", "maglev");
+        let client = match prefix_length(mask) {
+            Some(bits) if bits != 32 && bits != 128 => {
+                options.set("key", "source-prefix").set("key-prefix", bits);
+                "the prefix of a client's address"
+            }
+            _ => {
+                options.set("key", "source-address");
+                "a client's address"
+            }
+        };
         report.changes(
             number,
-            "a client has one backend for as long as the pool stays, without a time",
+            format!(
+                "persistence is by a hash: {client} has one backend by weight, for as long as that \
+                 is in the pool; new clients are not placed by {how}, and no time ends it"
+            ),
         );
         return;
     }
@@ -107,15 +131,10 @@ pub(crate) fn schedule(
         "wrr" => "weighted-round-robin",
         "lc" => "least-connection",
         "wlc" => "weighted-least-connection",
-        "sed" | "nq" => {
-            report.changes(number, "the scheduler is weighted-least-connection");
-            "weighted-least-connection"
-        }
+        "sed" => "sed",
+        "nq" => "nq",
         "mh" => "maglev",
-        "sh" => {
-            options.set("key", "source-address");
-            "maglev"
-        }
+        "sh" => "sh",
         "dh" | "lblc" | "lblcr" | "fo" | "ovf" => {
             report.lost(
                 number,
@@ -129,6 +148,14 @@ pub(crate) fn schedule(
         }
     };
     options.set("scheduler", scheduler);
+}
+
+/// Bits of a mask such as `255.255.255.0`, or of a length such as `64`.
+fn prefix_length(mask: &str) -> Option<i64> {
+    if let Ok(mask) = mask.parse::<std::net::Ipv4Addr>() {
+        return Some(i64::from(mask.to_bits().leading_ones()));
+    }
+    mask.parse().ok().filter(|it| (1..=128).contains(it))
 }
 
 fn server(

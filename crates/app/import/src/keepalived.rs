@@ -68,6 +68,10 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
                 let nearest = "keep keepalived for the address: equipoise announce --keepalived writes its check script";
                 report.lost(node.number, nearest);
             }
+            "global_defs" => global(node, &mut config, report),
+            "static_ipaddress" | "static_routes" | "static_rules" => {
+                report.lost(node.number, "the system's own network configuration has them")
+            }
             "include" => report.lost(node.number, "translate the included file, too"),
             _ => {}
         }
@@ -76,6 +80,39 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
         return Err(ImportError::Empty { wanted: "a virtual_server" });
     }
     Ok(config)
+}
+
+/// `global_defs`: time-outs of LVS, and mail.
+fn global(node: &Node, config: &mut Config, report: &mut Report) {
+    for line in &node.block {
+        match line.word(0) {
+            "notification_email" | "notification_email_from" | "smtp_server" => {
+                report.lost(line.number, "equipoise events --follow, and rules on /metrics");
+            }
+            "lvs_sync_daemon" => {
+                report.lost(line.number, "a fleet of balancers with the same [flows] seed");
+            }
+            "lvs_timeouts" => {
+                let keys = [
+                    ("tcp", "tcp-timeout", 20),
+                    ("tcpfin", "closing-timeout", 10),
+                    ("udp", "udp-timeout", 20),
+                ];
+                for pair in line.words[1..].chunks(2) {
+                    let Some((_, key, least)) = keys.iter().find(|it| it.0 == pair[0]) else {
+                        continue;
+                    };
+                    let time =
+                        pair.get(1).and_then(|it| it.parse::<u64>().ok()).filter(|it| *it > 0);
+                    if let Some(seconds) = time {
+                        config.flows.set(key, duration(seconds.clamp(*least, 86_400) * 1000));
+                        report.carried(line.number);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn carried(node: &Node, report: &mut Report) {
@@ -230,8 +267,9 @@ fn virtual_server(node: &Node, all: &[Node], config: &mut Config, report: &mut R
         options.set("forward", forward);
         let how = node.find("lb_algo").or_else(|| node.find("lvs_sched"));
         let number = how.map_or(node.number, |it| it.number);
-        let is_persistent = node.find("persistence_timeout").is_some();
-        schedule(&mut options, how.map_or("rr", |it| it.word(1)), is_persistent, number, report);
+        let mask = node.value("persistence_granularity").unwrap_or_default();
+        let persistence = node.find("persistence_timeout").map(|_| mask);
+        schedule(&mut options, how.map_or("rr", |it| it.word(1)), persistence, number, report);
         options.set("pool", pool_name.clone());
         config.pools.push(pool(node, pool_name, &port, report));
         config.vips.push(Vip { options });
@@ -292,6 +330,17 @@ fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
     }
     if let Some(sorry) = node.find("sorry_server") {
         report.lost(sorry.number, "a backend with `backup = true` serves while no other does; its port must fit the method of the VIP");
+    }
+    for (key, how) in [
+        ("quorum_up", "equipoise events --follow"),
+        ("quorum_down", "equipoise events --follow"),
+        ("ops", "datagrams of one client port stay at one backend"),
+        ("ha_suspend", "checks run whether or not the machine has the address"),
+        ("delay_before_retry", "a failed check is repeated after `interval`"),
+    ] {
+        if let Some(line) = node.find(key) {
+            report.changes(line.number, how);
+        }
     }
     if let Some(quorum) = node.find("quorum") {
         report.changes(quorum.number, "equipoise announce withdraws an address without backends");

@@ -156,6 +156,8 @@ pub(crate) struct Config {
     pub(crate) doors: Vec<Door>,
     pub(crate) vips: Vec<Vip>,
     pub(crate) flows: Options,
+    pub(crate) log: Options,
+    pub(crate) shutdown: Options,
 }
 
 impl Config {
@@ -182,8 +184,12 @@ impl Config {
         for vip in &self.vips {
             text.push_str(&format!("\n[[packet]]\n{}", vip.options.lines()));
         }
-        if !self.flows.is_empty() {
-            text.push_str(&format!("\n[flows]\n{}", self.flows.lines()));
+        for (table, options) in
+            [("flows", &self.flows), ("log", &self.log), ("shutdown", &self.shutdown)]
+        {
+            if !options.is_empty() {
+                text.push_str(&format!("\n[{table}]\n{}", options.lines()));
+            }
         }
         text
     }

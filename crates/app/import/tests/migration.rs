@@ -86,6 +86,60 @@ fn passwords_leave_the_front_door_to_this_machine() {
     assert!(done.text.contains("listen = \"127.0.0.1:80\""), "{}", done.text);
 }
 
+/// A line that has another effect here is named.
+#[test]
+fn lines_about_logs_and_limits_are_carried_with_their_difference() {
+    let of = |peer, text: &str, line: &str| {
+        let done = import(peer, text).expect("translated");
+        let found =
+            done.report.lines().find(|it| it.text.contains(line)).expect("the line").clone();
+        (done.text, found.verdict)
+    };
+    let haproxy = "global\n log 192.0.2.9 local0\n maxconn 500\n crt-base /etc/ssl\n hard-stop-after 9s\n nbthread 4\n \
+                   frobnicate\nlisten web\n mode http\n log global\n bind :443 ssl crt a.pem\n server a 10.0.0.1:80 cookie a\n\
+                   listen quiet\n mode http\n bind :81\n maxconn 7\n server a 10.0.0.1:80\n";
+    let (text, log) = of(Peer::Haproxy, haproxy, "log 192.0.2.9");
+    assert!(matches!(log, Verdict::Changes(_)), "{log:?}");
+    for carried in [
+        "access-log = \"syslog:192.0.2.9:514\"",
+        "connections-max = 500",
+        "connections-max = 7",
+        "chain = \"/etc/ssl/a.pem\"",
+        "grace = \"9s\"",
+    ] {
+        assert!(text.contains(carried), "{carried}: {text}");
+    }
+    assert_eq!(text.matches("access-log = 1.0").count(), 1, "{text}");
+    let verdict = |line: &str| of(Peer::Haproxy, haproxy, line).1;
+    assert!(matches!(verdict("maxconn 500"), Verdict::Changes(_)));
+    assert!(matches!(verdict("server a 10.0.0.1:80 cookie"), Verdict::Changes(_)));
+    assert_eq!(verdict("log global"), Verdict::Carried);
+    assert_eq!(verdict("nbthread 4"), Verdict::NeedsNothing);
+    assert!(matches!(verdict("frobnicate"), Verdict::Lost(_)));
+    let nginx = "http { server { listen 80; proxy_redirect default; location / { proxy_pass http://10.0.0.1; } } }";
+    assert!(matches!(of(Peer::Nginx, nginx, "proxy_redirect").1, Verdict::Changes(_)));
+}
+
+#[test]
+fn persistence_of_lvs_is_a_key_by_source() {
+    let of = |flags: &str| {
+        let text = format!("-A -t 192.0.2.1:80 {flags}\n-a -t 192.0.2.1:80 -r 10.0.0.1:80\n");
+        import(Peer::Ipvsadm, &text).expect("translated").text
+    };
+    let text = of("-s wlc -p 300");
+    assert!(text.contains("key = \"source-address\""), "{text}");
+    assert!(text.contains("new clients are not placed by wlc, and no time ends it"), "{text}");
+    let text = of("-s rr -p 300 -M 255.255.0.0");
+    assert!(text.contains("key = \"source-prefix\"\nkey-prefix = 16"), "{text}");
+    for own in ["sed", "nq", "sh"] {
+        let text = of(&format!("-s {own}"));
+        assert!(
+            text.contains(&format!("scheduler = \"{own}\"")) && !text.contains("key ="),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn included_files_of_nginx_t_are_in_their_place() {
     let text = "# configuration file /etc/nginx/nginx.conf:\nevents {}\nhttp {\n  include /etc/nginx/mime.types;\n  \

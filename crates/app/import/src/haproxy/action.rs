@@ -21,6 +21,9 @@ pub(super) enum Action {
     Nothing,
 }
 
+/// The result of rules about the log.
+const LOGGED: &str = "all lines of the access log have the fields in access-fields of [log]";
+
 /// The action of a rule of requests: its words before the condition.
 pub(super) fn request(line: &Line, words: &[String], report: &mut Report) -> Action {
     let number = line.number;
@@ -67,10 +70,6 @@ pub(super) fn request(line: &Line, words: &[String], report: &mut Report) -> Act
                 route.rewrite.set("regex", "^.*$").set("to", to);
             }
         }
-        "disable-l7-retry" => {
-            report.changes(number, "only idempotent requests are tried again");
-            return Action::Nothing;
-        }
         "track-sc0" | "track-sc1" | "track-sc2" => {
             if words.get(1).is_some_and(|it| it != "src") {
                 report.lost(number, "[[session.limit]] counts by source or by header");
@@ -79,10 +78,17 @@ pub(super) fn request(line: &Line, words: &[String], report: &mut Report) -> Act
             }
             return Action::Nothing;
         }
-        "capture" | "set-log-level" | "set-nice" | "wait-for-handshake" | "wait-for-body"
-        | "normalize-uri" => {
+        "capture" | "set-log-level" | "wait-for-body" | "normalize-uri" | "disable-l7-retry" => {
+            let how = match action.as_str() {
+                "disable-l7-retry" => "only idempotent requests are tried again",
+                "wait-for-body" => "a body is sent to the backend as it arrives",
+                "normalize-uri" => "conditions compare normal forms of paths; see docs/routing.md",
+                _ => LOGGED,
+            };
+            report.changes(number, how);
             return Action::Nothing;
         }
+        "set-nice" | "wait-for-handshake" => return Action::Nothing,
         action => {
             report.lost(number, format!("a route has no {action}"));
             return Action::Nothing;
@@ -97,7 +103,11 @@ pub(super) fn response(line: &Line, words: &[String], report: &mut Report) -> Ac
     let number = line.number;
     match words.first().map_or("", String::as_str) {
         "set-header" | "add-header" | "del-header" => header(number, words, false, report),
-        "capture" | "set-log-level" | "set-nice" => Action::Nothing,
+        "capture" | "set-log-level" => {
+            report.changes(number, LOGGED);
+            Action::Nothing
+        }
+        "set-nice" => Action::Nothing,
         action => {
             report
                 .lost(number, format!("response-headers has set, add and remove, and no {action}"));

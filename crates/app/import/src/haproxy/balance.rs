@@ -76,13 +76,12 @@ pub(super) fn times(pool: &mut Pool, proxy: &Proxy, report: &mut Report) {
     }
     let has_limit =
         pool.options.has("concurrency") || pool.backends.iter().any(|it| it.has("concurrency"));
+    let mut wait = proxy.time("queue", 10, 600_000, report);
     if has_limit {
-        let wait = proxy
-            .time("queue", 10, 600_000, report)
-            .or_else(|| proxy.time("connect", 10, 600_000, report));
-        if let Some(wait) = wait {
-            pool.queue.set("wait", wait);
-        }
+        wait = wait.or_else(|| proxy.time("connect", 10, 600_000, report));
+    }
+    if let Some(wait) = wait {
+        pool.queue.set("wait", wait);
     }
     if !proxy.is_tcp
         && let Some(time) = proxy.time("server", 10, 86_400_000, report)

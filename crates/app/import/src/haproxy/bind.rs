@@ -67,7 +67,8 @@ impl Bind {
             door.options.set("http2", true);
         }
         if let Some(number) = self.value("maxconn").and_then(|it| it.parse::<i64>().ok()) {
-            door.options.set("connections-max", number.max(1));
+            door.options.set("connections-max", number.clamp(1, 10_000_000));
+            report.changes(self.number, "connections-max counts for each data-plane thread");
         }
         if self.is_tls {
             self.tls(door, report);
@@ -81,7 +82,16 @@ impl Bind {
             "crl-file",
             "interface",
             "transparent",
-            "tfo",
+            "namespace",
+            "accept-netscaler-cip",
+            "generate-certificates",
+            "crt-ignore-err",
+            "ca-ignore-err",
+            "ssl-max-ver",
+            "no-tlsv12",
+            "no-tlsv13",
+            "mss",
+            "tcp-ut",
         ] {
             if self.words.iter().any(|it| it == key) {
                 match key {
@@ -92,7 +102,13 @@ impl Bind {
                     "ciphers" | "ciphersuites" | "curves" | "ecdhe" => {
                         report.changes(self.number, "suites are those of `profile`")
                     }
-                    "tfo" => {}
+                    "ssl-max-ver" | "no-tlsv12" | "no-tlsv13" => report.changes(
+                        self.number,
+                        "versions are those of profile: TLS 1.2 and 1.3, or 1.3",
+                    ),
+                    "crt-ignore-err" | "ca-ignore-err" => {
+                        report.changes(self.number, "certificates of clients have to be valid")
+                    }
                     key => report.lost(self.number, format!("a front door has no {key}")),
                 }
             }

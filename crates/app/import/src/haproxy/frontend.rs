@@ -108,9 +108,15 @@ impl Building<'_> {
         if let Some(time) = proxy.time("client", 100, 86_400_000, self.report) {
             self.door.options.set("idle-timeout", time);
         }
+        if proxy.is_logged() {
+            self.door.options.set("access-log", 1.0);
+        }
         if proxy.is_tcp {
-            // Both directions of a connection have the front door's time.
+            // Both directions have one time: `tunnel`, if it is set.
             let _ = proxy.time("server", 100, 86_400_000, self.report);
+            if let Some(time) = proxy.time("tunnel", 100, 86_400_000, self.report) {
+                self.door.options.set("idle-timeout", time);
+            }
             return;
         }
         if let Some(time) = proxy.time("http-request", 100, 3_600_000, self.report) {
@@ -118,9 +124,6 @@ impl Building<'_> {
         }
         if let Some(time) = proxy.time("tunnel", 100, 86_400_000, self.report) {
             self.door.options.set("tunnel-timeout", time);
-        }
-        if proxy.access_log {
-            self.door.options.set("access-log", 1.0);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::condition::Acls;
 use super::rules::SERVED;
 use super::words::{Line, Section, milliseconds};
-use crate::model::duration;
+use crate::model::{Config, duration};
 use crate::report::Report;
 
 /// Settings of a proxy of HAProxy.
@@ -34,26 +34,18 @@ pub(super) struct Proxy {
     pub(super) switches: Vec<Line>,
     pub(super) default_backend: Option<Line>,
     pub(super) monitor: Option<Line>,
-    pub(super) access_log: bool,
+    logs: Vec<Line>,
     pub(super) is_disabled: bool,
     has_statistics: bool,
     /// The counters that rules keep: number, table and whether under a condition.
     pub(super) tracks: Vec<(String, Option<String>, bool)>,
 }
 
-/// Keywords that need no counterpart: limits of HAProxy itself, statistics, logs that equipoise has
-/// in another way, and defaults.
+/// Keywords that need no counterpart: resources of HAProxy itself, names, and defaults.
 const NOTHING: &[&str] = &[
-    "log",
-    "log-format",
-    "log-format-sd",
-    "log-tag",
-    "unique-id-format",
-    "unique-id-header",
     "description",
     "fullconn",
     "id",
-    "hash-balance-factor",
     "load-server-state-from-file",
     "backlog",
     "max-keep-alive-queue",
@@ -67,7 +59,6 @@ const NOTHING: &[&str] = &[
     "srvtcpka-intvl",
     "max-session-srv-conns",
     "tune",
-    "http-reuse",
     "enabled",
 ];
 
@@ -75,12 +66,8 @@ const NOTHING_OPTIONS: &[&str] = &[
     "dontlognull",
     "httplog",
     "tcplog",
-    "http-server-close",
     "http-keep-alive",
     "redispatch",
-    "dontlog-normal",
-    "log-separate-errors",
-    "logasap",
     "log-health-checks",
     "clitcpka",
     "srvtcpka",
@@ -92,8 +79,6 @@ const NOTHING_OPTIONS: &[&str] = &[
     "splice-response",
     "contstats",
     "socket-stats",
-    "http-buffer-request",
-    "prefer-last-server",
     "abortonclose",
     "http-use-htx",
     "idle-close-on-response",
@@ -101,15 +86,11 @@ const NOTHING_OPTIONS: &[&str] = &[
     "http-no-delay",
     "independent-streams",
     "nolinger",
-    "checkcache",
     "http-pretend-keepalive",
-    "h1-case-adjust-bogus-client",
-    "h1-case-adjust-bogus-server",
     "allbackups",
     "tcp-check",
     "forwardfor",
     "httpchk",
-    "originalto",
 ];
 
 impl Proxy {
@@ -143,8 +124,41 @@ impl Proxy {
         true
     }
 
+    /// Lines about the log, reuse and defaults that are taken back. False for other lines.
+    fn aside(&mut self, line: &Line, report: &mut Report) -> bool {
+        let number = line.number;
+        match line.word(0) {
+            "log" => self.logs.push(line.clone()),
+            "log-format" | "log-format-sd" | "error-log-format" => {
+                report.changes(number, "access-fields of [log] chooses the fields of a line")
+            }
+            "log-tag" => report.changes(number, "the program in syslog is `equipoise`"),
+            "unique-id-format" | "unique-id-header" => report
+                .lost(number, "[tracing] sends traceparent; X-Request-ID of clients is logged"),
+            "capture" => report.changes(
+                number,
+                "access-fields of [log] chooses among its fields, such as user_agent and referer",
+            ),
+            "hash-balance-factor" => report
+                .changes(number, "concurrency bounds the requests of a backend that is hashed to"),
+            "http-reuse" if line.word(1) == "never" => report.changes(
+                number,
+                "connections to backends are used for requests of several clients",
+            ),
+            "http-reuse" => {}
+            "no" if line.word(1) == "log" => self.logs.clear(),
+            "no" if line.word(1) == "option" && line.word(2) == "httpchk" => self.check = None,
+            "no" if line.word(1) == "option" && line.word(2) == "redispatch" => {
+                report.changes(number, "a request is tried again at another backend")
+            }
+            "no" => {}
+            _ => return false,
+        }
+        true
+    }
+
     fn line(&mut self, line: &Line, report: &mut Report) {
-        if self.keeps(line) {
+        if self.keeps(line) || self.aside(line, report) {
             return;
         }
         let kept = line.clone();
@@ -193,7 +207,6 @@ impl Proxy {
             "compression" | "filter" => {
                 report.lost(number, "equipoise does not compress; the backend does")
             }
-            "no" => {}
             "disabled" => {
                 self.is_disabled = true;
                 report.lost(number, "a front door that is stated serves: it is left out");
@@ -231,11 +244,31 @@ impl Proxy {
         is_aside && !has_target && !has_servers
     }
 
-    /// Notes the rules to which no front door came.
+    /// True if its connections are logged.
+    pub(super) fn is_logged(&self) -> bool {
+        !self.logs.is_empty()
+    }
+
+    /// The destination of its lines.
+    pub(super) fn log(&self, config: &mut Config, report: &mut Report) {
+        self.logs.iter().for_each(|line| super::global::destination(line, config, report));
+    }
+
+    /// Notes the rules to which no front door came, and the time-outs that have no option.
     pub(super) fn unused(&self, report: &mut Report) {
-        let is_harmless = |line: &Line| {
-            ["capture", "set-log-level", "inspect-delay", "set-nice"].contains(&line.word(1))
-        };
+        for (name, _, number) in &self.timeouts {
+            match name.as_str() {
+                "http-keep-alive" => report.changes(
+                    *number,
+                    "idle-timeout, which is `timeout client`, is also the time between requests",
+                ),
+                "client-fin" | "server-fin" => {
+                    report.changes(*number, "idle-timeout bounds half-closed connections, too")
+                }
+                _ => {}
+            }
+        }
+        let is_harmless = |line: &Line| ["inspect-delay", "set-nice"].contains(&line.word(1));
         let all = self.request_rules.iter().chain(&self.response_rules).chain(&self.tcp_rules);
         for line in all
             .filter(|it| !is_harmless(it) && report.is_open(it.number))
@@ -261,8 +294,27 @@ impl Proxy {
             }
             "httpchk" => self.check = Some(line.clone()),
             "tcp-check" | "redispatch" => report.carried(number),
-            "httplog" | "tcplog" => self.access_log = true,
-            "httpclose" | "forceclose" | "http-tunnel" => {
+            "dontlog-normal" => report.changes(
+                number,
+                "requests without errors are logged, too; access-log is the share that is logged",
+            ),
+            "log-separate-errors" => {
+                report.changes(number, "all lines have the severity informational")
+            }
+            "logasap" => report.changes(number, "requests are logged at their end"),
+            "http-buffer-request" => {
+                report.changes(number, "a body is sent to the backend as it arrives")
+            }
+            "prefer-last-server" => report.changes(
+                number,
+                "requests of one connection are balanced each by itself, or by `sticky`",
+            ),
+            "checkcache" => report.lost(number, "responses that may be cached are not examined"),
+            "h1-case-adjust-bogus-client" | "h1-case-adjust-bogus-server" => {
+                report.lost(number, "names of headers are not changed")
+            }
+            "originalto" => report.lost(number, "backends receive no X-Original-To"),
+            "httpclose" | "forceclose" | "http-tunnel" | "http-server-close" => {
                 report.changes(number, "equipoise keeps connections open");
             }
             "accept-invalid-http-request" | "accept-unsafe-violations-in-http-request" => {

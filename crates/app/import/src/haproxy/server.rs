@@ -69,37 +69,16 @@ const NOTHING: &[&str] = &[
     "no-tls-tickets",
     "tls-tickets",
     "id",
-    "pool-max-conn",
-    "pool-purge-delay",
     "pool-low-conn",
-    "fastinter",
     "init-addr",
-    "resolvers",
-    "resolve-prefer",
-    "resolve-net",
     "resolve-opts",
-    "no-verifyhost",
     "tfo",
     "allow-0rtt",
-    "alpn",
-    "check-alpn",
-    "check-sni",
-    "check-ssl",
     "check-proto",
-    "no-check-ssl",
-    "ciphers",
-    "ciphersuites",
     "log-bufsize",
-    "error-limit",
-    "observe",
-    "downinter",
-    "non-stick",
-    "minconn",
     "no-send-proxy",
     "no-send-proxy-v2",
     "check-send-proxy",
-    "cookie",
-    "on-error",
 ];
 
 /// The pool of a `backend` or `listen`.
@@ -247,7 +226,7 @@ fn shared(
             );
         }
         for key in other.keys().filter(|key| !keys.contains(&key.as_str())) {
-            parameter(line.number, key, report);
+            parameter(line.number, key, line.word(0) == "server-template", report);
         }
     }
     limits(pool, parameters, all);
@@ -273,13 +252,45 @@ fn shared(
     }
 }
 
-fn parameter(number: usize, key: &str, report: &mut Report) {
+fn parameter(number: usize, key: &str, is_template: bool, report: &mut Report) {
     match key {
         "weight" | "backup" | "disabled" | "maxconn" | "inter" | "rise" | "fall" | "port"
         | "verifyhost" => {}
         "on-marked-down" => {
             report.changes(number, "failed checks close no connection; equipoise disable does")
         }
+        "fastinter" | "downinter" => {
+            report.changes(number, "checks of a backend have one interval, `inter`")
+        }
+        "observe" | "error-limit" | "on-error" => {
+            report.changes(number, "`passive` of the pool ejects a backend whose requests fail")
+        }
+        "minconn" => report.changes(number, "the limit is maxconn at any load"),
+        "non-stick" => report.changes(number, "`sticky` is for all backends of the pool"),
+        "cookie" => report.changes(
+            number,
+            "values of the cookie are equipoise's own: cookies of HAProxy are replaced",
+        ),
+        "check-ssl" | "no-check-ssl" | "check-sni" | "check-alpn" => {
+            report.changes(number, "checks use TLS as the pool's traffic does")
+        }
+        "alpn" => report.changes(
+            number,
+            "backends are asked by HTTP/1.1; upstream = \"http2\" of the pool asks by HTTP/2",
+        ),
+        "ciphers" | "ciphersuites" => report.changes(number, "suites are those of the profile"),
+        "no-verifyhost" => {
+            report.changes(number, "the name in the backend's certificate is verified")
+        }
+        "resolvers" | "resolve-prefer" | "resolve-net" if is_template => {}
+        "resolvers" | "resolve-prefer" | "resolve-net" => report.changes(
+            number,
+            "a host name is looked up by the system's servers; [pool.discover.dns] names others",
+        ),
+        "pool-max-conn" | "pool-purge-delay" => report.changes(
+            number,
+            "idle-sessions-max and session-idle-timeout of the pool bound open connections",
+        ),
         "on-marked-up" | "track" | "addr" | "source" | "redir" | "agent-check" | "agent-port"
         | "agent-inter" | "agent-addr" | "crl-file" | "socks4" | "namespace" | "ws" => {
             report.lost(number, format!("servers have no {key}"))

@@ -6,11 +6,9 @@ use crate::report::Report;
 const NOTHING: &[&str] = &[
     "user",
     "worker_processes",
-    "worker_connections",
     "worker_rlimit_nofile",
     "worker_cpu_affinity",
     "worker_priority",
-    "worker_shutdown_timeout",
     "events",
     "http",
     "stream",
@@ -18,7 +16,6 @@ const NOTHING: &[&str] = &[
     "upstream",
     "location",
     "pid",
-    "error_log",
     "multi_accept",
     "use",
     "sendfile",
@@ -34,7 +31,6 @@ const NOTHING: &[&str] = &[
     "include",
     "default_type",
     "types",
-    "log_format",
     "load_module",
     "daemon",
     "master_process",
@@ -53,37 +49,23 @@ const NOTHING: &[&str] = &[
     "proxy_buffers",
     "proxy_buffer_size",
     "proxy_busy_buffers_size",
-    "proxy_request_buffering",
     "proxy_max_temp_file_size",
     "proxy_temp_path",
     "proxy_temp_file_write_size",
     "proxy_headers_hash_max_size",
     "proxy_headers_hash_bucket_size",
     "proxy_socket_keepalive",
-    "proxy_send_timeout",
-    "proxy_redirect",
-    "proxy_intercept_errors",
     "proxy_ssl_session_reuse",
     "proxy_ssl_server_name",
-    "proxy_ssl_protocols",
-    "proxy_ssl_ciphers",
     "proxy_pass_header",
-    "proxy_pass_request_headers",
-    "proxy_pass_request_body",
-    "client_body_timeout",
     "client_body_buffer_size",
     "client_body_temp_path",
-    "client_header_buffer_size",
-    "large_client_header_buffers",
-    "send_timeout",
     "reset_timedout_connection",
     "keepalive_requests",
     "keepalive_disable",
     "zone",
     "map_hash_bucket_size",
     "map_hash_max_size",
-    "limit_req_status",
-    "limit_conn_status",
     "limit_req_log_level",
     "limit_conn_log_level",
     "log_not_found",
@@ -93,36 +75,29 @@ const NOTHING: &[&str] = &[
     "open_file_cache_min_uses",
     "open_file_cache_errors",
     "real_ip_recursive",
-    "http2_max_concurrent_streams",
     "internal",
     "aio",
     "directio",
     "output_buffers",
     "postpone_output",
     "msie_padding",
-    "ignore_invalid_headers",
     "merge_slashes",
     "port_in_redirect",
     "server_name_in_redirect",
     "absolute_redirect",
-    "chunked_transfer_encoding",
     "lingering_close",
     "lingering_time",
     "lingering_timeout",
     "etag",
     "if_modified_since",
     "max_ranges",
-    "charset",
     "limit_req_zone",
     "limit_conn_zone",
     "ssl_trusted_certificate",
     "http2_recv_timeout",
     "preread_timeout",
     "preread_buffer_size",
-    "grpc_set_header",
     "grpc_buffer_size",
-    "grpc_send_timeout",
-    "proxy_upload_rate",
     "proxy_ignore_client_abort",
     "env",
     "lock_file",
@@ -130,7 +105,6 @@ const NOTHING: &[&str] = &[
     "debug_connection",
     "accept_mutex",
     "ssl_engine",
-    "limit_rate_after",
     "resolver_timeout",
 ];
 
@@ -297,7 +271,7 @@ pub(super) fn note(all: &[Directive], report: &mut Report) {
                     "set error-pages = \"/etc/equipoise/errors\" in [[session]], and put the page there as 503.html",
                 ),
                 "ssl_ciphers" | "ssl_conf_command" => report.changes(number, "suites are those of `profile`"),
-                _ if NOTHING.contains(&name) => {}
+                _ if NOTHING.contains(&name) || changes(directive, report) => {}
                 _ => report.lost(number, format!("equipoise has no {name}")),
             }
         }
@@ -307,4 +281,52 @@ pub(super) fn note(all: &[Directive], report: &mut Report) {
             note(&directive.block, report);
         }
     }
+}
+
+/// Notes directives that have another effect with some arguments. False for other directives.
+fn changes(directive: &Directive, report: &mut Report) -> bool {
+    let (is_on, is_off) = (directive.arg(0) == "on", directive.arg(0) == "off");
+    let (is_noted, how) = match directive.name.as_str() {
+        "worker_connections" => (
+            true,
+            "connections-max of a front door bounds its clients' connections, for each data-plane thread",
+        ),
+        "error_log" => (true, "events go to standard error; level of [log] chooses them"),
+        "log_format" => {
+            (true, "access-fields of [log] chooses the fields, or access-format = \"combined\"")
+        }
+        "proxy_redirect" => (!is_off, "Location of a backend's response stays as it is"),
+        "proxy_intercept_errors" => (is_on, "error responses of backends stay"),
+        "proxy_ssl_protocols" | "proxy_ssl_ciphers" => {
+            (true, "versions and suites are those of TLS 1.2 and 1.3")
+        }
+        "proxy_pass_request_headers" | "proxy_pass_request_body" => {
+            (is_off, "headers and body of a request are sent to the backend")
+        }
+        "proxy_send_timeout" | "grpc_send_timeout" | "client_body_timeout" | "send_timeout" => {
+            (true, "idle-timeout of the front door is the longest time without data")
+        }
+        "client_header_buffer_size" | "large_client_header_buffers" => {
+            (true, "head-max of a front door is the largest head (32KiB)")
+        }
+        "limit_req_status" | "limit_conn_status" => {
+            (directive.arg(0) != "429", "a refusal by a limit is answered 429")
+        }
+        "ignore_invalid_headers" => (is_off, "requests with invalid headers are refused"),
+        "chunked_transfer_encoding" => (is_off, "a response of unknown length is chunked"),
+        "charset" => (!is_off, "Content-Type of a backend's response stays as it is"),
+        "proxy_upload_rate" => (true, "bandwidth bounds responses alone"),
+        "limit_rate_after" => (true, "bandwidth bounds a response from its first byte"),
+        "proxy_request_buffering" => (!is_off, "a body is sent to the backend as it arrives"),
+        "grpc_set_header" => (true, "request-headers of a route sets headers for backends"),
+        "http2_max_concurrent_streams" => {
+            (true, "streams-max of a front door has the number (100)")
+        }
+        "worker_shutdown_timeout" => (true, "grace of [shutdown] has the time (30s)"),
+        _ => return false,
+    };
+    if is_noted {
+        report.changes(directive.number, how);
+    }
+    true
 }
