@@ -4,6 +4,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 
 use super::{Client, ClientError};
+use crate::wire::config::ReloadPreview;
 use crate::wire::{Liveness, Reloaded, Status, Upgrade, Upgraded};
 
 impl Client {
@@ -29,6 +30,14 @@ impl Client {
     /// [`ClientError`]; [`ClientError::Refused`] has every error of the file.
     pub async fn reload(&self) -> Result<Reloaded, ClientError> {
         self.ask(Method::POST, "/v1/reload", Bytes::new()).await
+    }
+
+    /// `POST /v1/config/preview`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] has every error of the file.
+    pub async fn preview_reload(&self) -> Result<ReloadPreview, ClientError> {
+        self.ask(Method::POST, "/v1/config/preview", Bytes::new()).await
     }
 
     /// `POST /v1/upgrade`.

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::OperateError;
 use crate::metrics::Reading;
-use crate::wire::config::{Checked, ConfigState, ConfigText};
+use crate::wire::config::{Checked, ConfigState, ConfigText, ReloadPreview};
 use crate::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
 
 /// Operations of the process, independent of levels.
@@ -46,6 +46,12 @@ pub trait ProcessOperator: Send + Sync + 'static {
     /// Reads and checks the configuration file again without changing anything. It may take long;
     /// other changes do not wait for it.
     fn prepare_reload(&self) -> impl Future<Output = Self::Prepared> + Send;
+
+    /// Compares a configuration with the running one, and changes nothing.
+    fn preview_reload(
+        &self,
+        prepared: Self::Prepared,
+    ) -> impl Future<Output = Result<ReloadPreview, OperateError>> + Send;
 
     /// Switches to a configuration, completely or not at all.
     fn reload(

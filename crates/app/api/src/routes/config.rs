@@ -11,7 +11,7 @@ use crate::auth::Access;
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::Body;
-use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText};
+use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText, ReloadPreview};
 use crate::wire::{Reloaded, Upgrade, Upgraded};
 use crate::{Operator, Problem, ProcessOperator};
 
@@ -35,6 +35,12 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
             "/v1/config/check",
             check::<O>,
             "Check a configuration without using it",
+        )
+        .post(
+            Access::ADMIN,
+            "/v1/config/preview",
+            preview::<O>,
+            "What a reload would change, and which connections it would end",
         )
         .post(
             Access::ADMIN,
@@ -74,6 +80,13 @@ async fn check<O: ProcessOperator>(
     Body(CheckConfig { toml }): Body<CheckConfig>,
 ) -> Result<Answer<Checked>, Problem> {
     Ok(Answer::new(operator.check_config(toml).await?))
+}
+
+async fn preview<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<ReloadPreview>, Problem> {
+    let prepared = operator.prepare_reload().await;
+    Ok(Answer::new(operator.preview_reload(prepared).await?))
 }
 
 async fn reload<O: ProcessOperator>(
