@@ -5,7 +5,9 @@ use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 
 use super::{Client, ClientError, encoded, to_json};
-use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::packet::{
+    CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins, SourceFlows,
+};
 
 /// A pcapng file, as it grows. Dropping it ends the capture.
 #[derive(Debug)]
@@ -39,6 +41,15 @@ impl Client {
         if let Some(mac) = mac {
             path.push_str(&format!("&mac={}", encoded(mac)));
         }
+        self.ask(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// `GET /v1/flow/clients`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn flows_of_source(&self, source: &str) -> Result<SourceFlows, ClientError> {
+        let path = format!("/v1/flow/clients?source={}", encoded(source));
         self.ask(Method::GET, &path, Bytes::new()).await
     }
 

@@ -5,7 +5,9 @@ use std::future::Future;
 use tokio::sync::mpsc::Receiver;
 
 use super::OperateError;
-use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::packet::{
+    CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins, SourceFlows, SourceQuestion,
+};
 
 /// A capture: the parts of a pcapng file. Dropping it ends the capture.
 pub struct CaptureFile {
@@ -22,6 +24,14 @@ pub trait PacketOperator: Send + Sync + 'static {
         &self,
         _question: FlowQuestion,
     ) -> impl Future<Output = Result<FlowAnswer, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
+    /// Finds the clients of a source of full-nat.
+    fn flows_of_source(
+        &self,
+        _question: SourceQuestion,
+    ) -> impl Future<Output = Result<SourceFlows, OperateError>> + Send {
         async { Err(OperateError::NoPacketLevel) }
     }
 

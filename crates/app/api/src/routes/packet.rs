@@ -19,12 +19,20 @@ use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Asked, Body};
 use crate::operator::CaptureFile;
-use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::packet::{
+    CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins, SourceFlows, SourceQuestion,
+};
 use crate::{Operator, PacketOperator, Problem};
 
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
         .get(Access::READ, "/v1/flow", flow::<O>, "Explain where the next packet of a flow goes")
+        .get(
+            Access::READ,
+            "/v1/flow/clients",
+            clients::<O>,
+            "The clients of a source address and port of full-nat",
+        )
         .post(
             Access::ADMIN,
             "/v1/capture",
@@ -48,6 +56,13 @@ async fn flow<O: PacketOperator>(
     Asked(question): Asked<FlowQuestion>,
 ) -> Result<Answer<FlowAnswer>, Problem> {
     Ok(Answer::new(operator.explain_flow(question).await?))
+}
+
+async fn clients<O: PacketOperator>(
+    State(operator): State<Arc<O>>,
+    Asked(question): Asked<SourceQuestion>,
+) -> Result<Answer<SourceFlows>, Problem> {
+    Ok(Answer::new(operator.flows_of_source(question).await?))
 }
 
 async fn capture<O: PacketOperator>(
