@@ -239,15 +239,15 @@ fn a_pinned_flow_goes_where_it_is_pinned_until_the_pin_is_gone() {
     let flow = "198.51.100.2:40000";
     let (here, there) = if goes(flow).contains("web1/b1") { ("b1", "b2") } else { ("b2", "b1") };
     assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
-    bed.done(&["pin", "add", &vip, flow, there]);
+    bed.done(&["pin", "add", flow, &vip, there]);
     assert!(bed.done(&["pin", "list"]).contains(flow));
     let told = goes(flow);
     assert!(told.contains(&format!("web1/{there}")) && told.contains("by: pin"), "{told}");
-    bed.done(&["pin", "move", &vip, flow, here]);
+    bed.done(&["pin", "move", flow, &vip, here]);
     assert!(goes(flow).contains(&format!("web1/{here}")));
-    bed.done(&["pin", "remove", &vip, flow]);
+    bed.done(&["pin", "remove", flow, &vip]);
     assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
-    let refused = bed.ask(&["pin", "add", &vip, flow, "b3"]);
+    let refused = bed.ask(&["pin", "add", flow, &vip, "b3"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         error.contains("pool `web1` has no backend `b3`; its backends are `b1`, `b2`"),
@@ -365,7 +365,7 @@ fn pins_are_listed_moved_and_removed_after_a_restart() {
     let flows = ["198.51.100.2:40000", "198.51.100.2:40001", "198.51.100.2:40002"];
     for flow in flows {
         let there = if goes(flow).contains("web1/b1") { "b2" } else { "b1" };
-        bed.done(&["pin", "add", &vip, flow, there]);
+        bed.done(&["pin", "add", flow, &vip, there]);
     }
     let listed = bed.done(&["pin", "list"]);
     let explained = goes(flows[0]);
@@ -380,9 +380,9 @@ fn pins_are_listed_moved_and_removed_after_a_restart() {
         assert_eq!(goes(flows[0]), explained);
     }
     let there = if explained.contains("web1/b1") { "b2" } else { "b1" };
-    bed.done(&["pin", "move", &vip, flows[0], there]);
+    bed.done(&["pin", "move", flows[0], &vip, there]);
     assert!(goes(flows[0]).contains(&format!("web1/{there}")));
-    bed.done(&["pin", "remove", &vip, flows[1]]);
+    bed.done(&["pin", "remove", flows[1], &vip]);
 
     // Its VIP is removed: the pin can still be removed.
     bed.configure(&bed.vips(2).replace(&vip, "192.0.2.77:80/tcp"), "vips-max = 32");
@@ -393,10 +393,10 @@ fn pins_are_listed_moved_and_removed_after_a_restart() {
     let listed = bed.done(&["pin", "list"]);
     assert!(listed.contains(flows[0]) && !listed.contains(flows[1]), "{listed}");
     for flow in [flows[0], flows[2]] {
-        bed.done(&["pin", "remove", &vip, flow]);
+        bed.done(&["pin", "remove", flow, &vip]);
     }
     assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
-    let refused = bed.ask(&["pin", "remove", &vip, flows[0]]);
+    let refused = bed.ask(&["pin", "remove", flows[0], &vip]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(error.contains("there is no VIP"), "{error}");
     stop(process);

@@ -129,6 +129,16 @@ function* ofPacket(status: Status): Generator<Fact> {
       yield bad(`The packet program is not on ${name}${detail ? `: ${detail}` : ""}`, `bring up the interface ${name}`, "flows");
     }
   }
+  for (const { vip, source_addresses: sources = [] } of packet.vips) {
+    const absent = sources.find((it) => it.state === "absent");
+    if (!absent) continue;
+    const remedy = `give ${absent.address} to an interface: \`ip addr add\``;
+    if (sources.some((it) => it.state === "own")) {
+      yield warn(`This machine lacks the source address ${absent.address} of ${vip}`, remedy, "flows");
+    } else {
+      yield bad(`This machine has no source address of ${vip}`, remedy, "flows");
+    }
+  }
   if (packet.flows >= packet.flows_max * 0.9) {
     yield warn(`${number(packet.flows)} of ${number(packet.flows_max)} flows are in use`, "raise `[flows] max`", "flows");
   }

@@ -541,6 +541,12 @@ pub struct Reloaded {
     pub pools: usize,
     /// Number of backends, over all pools.
     pub backends: usize,
+    /// The changes, level by level; empty if nothing changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+    /// Established connections that the change ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<String>,
     /// Options that changed in the file and take effect only after a restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub need_restart: Vec<String>,

@@ -23,6 +23,7 @@ fn example(route: &Declared) -> (String, &'static str) {
     let path = path.replace("{worker}", "w").replace("{slice}", "3");
     match (route.method.as_str(), route.path) {
         (_, "/v1/flow") => (format!("{path}?source=192.0.2.1:1&vip=192.0.2.2:80/tcp"), ""),
+        (_, "/v1/flow/clients") => (format!("{path}?source=192.0.2.1:1"), ""),
         (_, "/v1/capture") => (path, r#"{"vip":"v"}"#),
         (_, "/v1/why") => (path, r#"{"request":{"url":"http://a.example/"}}"#),
         ("DELETE", "/v1/pins") => (format!("{path}?vip=v&flow=f"), ""),
@@ -112,7 +113,7 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
             (_, path @ "/v1/why") | (Method::GET, path) => {
                 assert_eq!(access, Access::Needs(Role::Read), "{path}")
             }
-            (_, "/v1/reload" | "/v1/config/check" | "/v1/upgrade") => {
+            (_, "/v1/reload" | "/v1/config/check" | "/v1/config/preview" | "/v1/upgrade") => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }
             (_, path) => assert!(access >= Access::Needs(Role::Operate), "{path}"),

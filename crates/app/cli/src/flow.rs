@@ -1,9 +1,12 @@
-//! `equipoise flow SOURCE VIP`: explains where a flow goes.
+//! `equipoise flow CLIENT VIP`: explains where a flow goes; with `--source`, which clients a source
+//! of full-nat has.
 
 use std::process::ExitCode;
 
-use equipoise_api::routes::packet::FLOW;
-use equipoise_api::wire::packet::{FlowAnswer, FlowQuestion};
+use equipoise_api::routes::packet::{CLIENTS, FLOW};
+use equipoise_api::wire::packet::{
+    FlowAnswer, FlowQuestion, SourceFlow, SourceFlows, SourceQuestion,
+};
 
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
@@ -12,14 +15,17 @@ use crate::process::ApiArgs;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The client's address and port, such as 198.51.100.7:40000
-    #[arg(value_name = "IP:PORT")]
-    source: String,
+    #[arg(value_name = "CLIENT", required_unless_present = "source", requires = "vip")]
+    client: Option<String>,
     /// The flow's destination, such as 192.0.2.10:443/tcp
-    #[arg(value_name = "IP:PORT/PROTOCOL")]
-    vip: String,
+    #[arg(value_name = "VIP")]
+    vip: Option<String>,
     /// The sender's MAC address, for VIPs with the key `source-mac`
     #[arg(long)]
     mac: Option<String>,
+    /// full-nat: find the clients of this address and port, which backends see
+    #[arg(long, value_name = "IP:PORT", conflicts_with_all = ["client", "mac"])]
+    source: Option<String>,
     #[command(flatten)]
     answer: AnswerArgs,
     #[command(flatten)]
@@ -31,9 +37,41 @@ pub struct Args {
 /// # Errors
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let question = FlowQuestion { source: args.source, vip: args.vip, mac: args.mac };
-    let answer = args.api.client().await?.ask(FLOW, &question).await?;
+    let client = args.api.client().await?;
+    if let Some(source) = &args.source {
+        let found = client.ask(CLIENTS, &SourceQuestion { source: source.clone() }).await?;
+        let code = if found.flows.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        return args.answer.print(&found, |found| clients(source, found)).map(|_| code);
+    }
+    let (first, second) = (args.client.unwrap_or_default(), args.vip.unwrap_or_default());
+    let (source, vip) = flow_then_vip(first, second);
+    let question = FlowQuestion { source, vip, mac: args.mac };
+    let answer = client.ask(FLOW, &question).await?;
     args.answer.print(&answer, |it| text(&question, it))
+}
+
+/// The flow and the VIP, given in either order: a VIP ends with its protocol.
+pub(crate) fn flow_then_vip(first: String, second: String) -> (String, String) {
+    let is_vip = |text: &str| text.ends_with("/tcp") || text.ends_with("/udp");
+    if is_vip(&first) && !is_vip(&second) { (second, first) } else { (first, second) }
+}
+
+/// The clients of a source.
+fn clients(source: &str, found: &SourceFlows) -> String {
+    if found.flows.is_empty() {
+        return format!("no flow has the source {source}\n");
+    }
+    let mut text = String::new();
+    for SourceFlow { client, vip, pool, backend, idle_seconds } in &found.flows {
+        let backend = backend.as_ref().map_or_else(
+            || "a backend that has left".to_owned(),
+            |backend| format!("backend {pool}/{backend}"),
+        );
+        text.push_str(&format!(
+            "{client} -> {vip}: {backend} sees {source}, last packet {idle_seconds} s ago\n"
+        ));
+    }
+    text
 }
 
 fn text(question: &FlowQuestion, answer: &FlowAnswer) -> String {
@@ -49,6 +87,7 @@ fn text(question: &FlowQuestion, answer: &FlowAnswer) -> String {
     }
     text.push_str(&format!("\n  why: {}\n", answer.why));
     let lines = [
+        ("source at the backend", &answer.source),
         ("by", &answer.by),
         ("VIP", &answer.vip),
         ("pinned to", &answer.pinned_to),
@@ -67,6 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn flow_and_vip_may_be_given_in_either_order() {
+        let (flow, vip) = ("198.51.100.7:40000", "192.0.2.10:443/tcp");
+        for (first, second) in [(flow, vip), (vip, flow)] {
+            let ordered = flow_then_vip(first.into(), second.into());
+            assert_eq!(ordered, (flow.to_owned(), vip.to_owned()));
+        }
+    }
+
+    #[test]
     fn the_answer_begins_with_the_backend_and_says_why() {
         let question = FlowQuestion {
             source: "198.51.100.7:40000".into(),
@@ -80,6 +128,7 @@ mod tests {
             backend: Some("b1".into()),
             address: Some("10.0.0.1".into()),
             by: Some("ring".into()),
+            source: Some("10.0.0.200:5003".into()),
             reason: None,
             digest: Some("00ff".into()),
             pinned_to: None,
@@ -88,7 +137,7 @@ mod tests {
         assert_eq!(
             text(&question, &answer),
             "198.51.100.7:40000 -> 192.0.2.10:443/tcp: backend web/b1 (10.0.0.1)\n  \
-             why: the VIP's table says so\n  by: ring\n  VIP: 192.0.2.10:443/tcp\n  digest: 00ff\n"
+             why: the VIP's table says so\n  source at the backend: 10.0.0.200:5003\n  by: ring\n  VIP: 192.0.2.10:443/tcp\n  digest: 00ff\n"
         );
         let dropped = FlowAnswer { verdict: "dropped".into(), backend: None, ..answer };
         assert!(

@@ -69,6 +69,7 @@ pub(crate) fn flows(heavy: &HeavyTraffic) -> Table {
         ("VIP", Align::Left),
         ("BACKEND", Align::Left),
         ("BYTES/S", Align::Right),
+        ("ERROR", Align::Right),
         ("SHARE", Align::Right),
     ]);
     for flow in &heavy.flows {
@@ -77,6 +78,7 @@ pub(crate) fn flows(heavy: &HeavyTraffic) -> Table {
             (&flow.vip).into(),
             flow.backend.as_deref().unwrap_or("-").into(),
             bytes(flow.bytes_per_second).into(),
+            error(flow.standard_error).into(),
             percent(flow.share).into(),
         ]);
     }
@@ -103,7 +105,14 @@ fn backends(heavy: &HeavyTraffic) -> Table {
     table
 }
 
-/// A share; an estimate may be above the whole.
 fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share.min(1.0))
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// The standard error of an estimate; one sample says no more than the order of magnitude.
+fn error(error: Option<f64>) -> String {
+    match error {
+        Some(error) if error < 1.0 => format!("±{:.0} %", 100.0 * error),
+        _ => "one sample".into(),
+    }
 }

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use equipoise_api::routes::packet::{ADD_PIN, MOVE_PIN, PINS, REMOVE_PIN};
 use equipoise_api::wire::packet::{Pin, PinKey};
 
+use crate::flow::flow_then_vip;
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::table::{Align, Table};
@@ -44,13 +45,20 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Flow {
-    /// The VIP, as `equipoise status` names it
-    #[arg(value_name = "VIP")]
-    vip: String,
     /// The flow in the form of the VIP's key: IP:PORT (with /PORT if the VIP has several), IP, or a
     /// MAC address
     #[arg(value_name = "FLOW")]
     flow: String,
+    /// The VIP, as `equipoise status` names it
+    #[arg(value_name = "VIP")]
+    vip: String,
+}
+
+impl Flow {
+    fn key(self) -> PinKey {
+        let (flow, vip) = flow_then_vip(self.flow, self.vip);
+        PinKey { vip, flow }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,9 +75,9 @@ struct Set {
 }
 
 impl Set {
-    fn pin(&self) -> Pin {
-        let Flow { vip, flow } = &self.flow;
-        Pin { vip: vip.clone(), flow: flow.clone(), backend: self.backend.clone(), in_force: true }
+    fn pin(self) -> (Pin, AnswerArgs, ApiArgs) {
+        let PinKey { vip, flow } = self.flow.key();
+        (Pin { vip, flow, backend: self.backend, in_force: true }, self.answer, self.api)
     }
 }
 
@@ -84,15 +92,15 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             answer.print(&pins, |pins| table(&pins.pins))
         }
         Action::Add(set) => {
-            let pin = set.pin();
-            set.answer.print(&set.api.client().await?.ask(ADD_PIN, &pin).await?, text)
+            let (pin, answer, api) = set.pin();
+            answer.print(&api.client().await?.ask(ADD_PIN, &pin).await?, text)
         }
         Action::Move(set) => {
-            let pin = set.pin();
-            set.answer.print(&set.api.client().await?.ask(MOVE_PIN, &pin).await?, text)
+            let (pin, answer, api) = set.pin();
+            answer.print(&api.client().await?.ask(MOVE_PIN, &pin).await?, text)
         }
-        Action::Remove { flow: Flow { vip, flow }, answer, api } => {
-            let key = PinKey { vip, flow };
+        Action::Remove { flow, answer, api } => {
+            let key = flow.key();
             let left = api.client().await?.ask(REMOVE_PIN, &key).await?;
             answer.print(&left, |_| format!("{} {}: no longer pinned\n", key.vip, key.flow))
         }

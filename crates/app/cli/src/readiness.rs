@@ -94,8 +94,12 @@ fn of_vip(vip: &VipStatus, is_attached: bool) -> Service {
     let receives = vip.backends.iter().any(|it| {
         it.state == "up" && it.reachable && it.tunnel.is_none_or(|it| it != Health::Unhealthy)
     });
+    // An address that left the configuration is for known flows alone.
+    let mut sources = vip.source_addresses.iter().filter(|it| it.state != "draining").peekable();
+    let lacks_source = sources.peek().is_some() && sources.all(|it| it.state == "absent");
     let problem = match (is_attached, receives) {
         (false, _) => Some("the packet program is on no interface"),
+        (true, _) if lacks_source => Some("this machine has none of its source addresses"),
         (true, false) => Some("no backend may receive new flows"),
         (true, true) => None,
     };

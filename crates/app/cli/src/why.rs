@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use equipoise_api::routes::why::WHY;
 use equipoise_api::wire::why::{
     FlowProtocol, WhyAnswer, WhyFlow, WhyItem, WhyName, WhyQuestion, WhyRequest,
@@ -46,18 +46,17 @@ pub(crate) struct Details {
     all: bool,
 }
 
-/// Runs the command.
+/// Runs the command. The exit code is 1 if the process does not take the subject.
 ///
 /// # Errors
-/// The subject is none, the process that is asked does not answer, refuses or does not take the
-/// subject, or standard output cannot be written.
+/// The subject is none, the process that is asked does not answer or refuses, or standard output
+/// cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let words: Vec<_> = args.subject.iter().map(String::as_str).collect();
     let question = question(&words, &args.details)?;
     let answer = args.api.client().await?.ask(WHY, &question).await?;
     args.answer.print(&answer, text)?;
-    ensure!(answer.taken, "{}: {}", answer.subject, answer.outcome);
-    Ok(ExitCode::SUCCESS)
+    Ok(if answer.taken { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The question about a subject.

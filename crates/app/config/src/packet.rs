@@ -107,7 +107,7 @@ fn sources(values: &Values) -> Sources {
     let PortRange { first, last } = ports.expect("has a default: a test reads every one");
     // The option's form admits addresses only.
     let addresses = addresses.filter_map(|text| text.parse().ok()).collect();
-    Sources { addresses, port_first: first, port_last: last }
+    Sources { addresses, absent: Vec::new(), port_first: first, port_last: last }
 }
 
 fn macs(values: &Values) -> Vec<MacAddress> {

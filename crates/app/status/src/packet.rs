@@ -1,6 +1,7 @@
 //! The state of the packet level.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use equipoise_api::wire as api;
@@ -9,14 +10,17 @@ use equipoise_config::key_word;
 use equipoise_packet::abi::{How, REASONS};
 use equipoise_packet::config::VipConfig;
 use equipoise_packet::control::{
-    BackendBytes, BackendStatus, Elephant, Elephants, FlowId, Phase, PortsInUse, VipStatus,
+    BackendBytes, BackendStatus, Elephant, Elephants, FlowId, FullNatFlow, Gone, Phase, PortsInUse,
+    VipStatus,
 };
 use equipoise_packet::engine::{
     EngineStatus, Explanation, InterfaceState, InterfaceStatus, Role, SharingStatus, TunnelReport,
 };
 use equipoise_packet::fleet::{PeerState, PeerStatus};
 use equipoise_packet::twin::{Decision, Verdict};
-use equipoise_packet::{BackendId, FlowScheduler, Ports, QuicConfig, Reason, Standing, VipId};
+use equipoise_packet::{
+    BackendId, FlowScheduler, Ports, Protocol, QuicConfig, Reason, Standing, VipId,
+};
 use equipoise_planes::{PacketWish, id};
 
 use crate::session;
@@ -98,6 +102,7 @@ fn heavy(traffic: &Elephants, wish: &PacketWish) -> wire::HeavyTraffic {
         backend: it.backend.map(|backend| backend_name(&backend, &it.vip, wish)),
         bytes_per_second: rate(it.bytes),
         share: share(it.bytes, of_vip(&it.vip)),
+        standard_error: it.error,
     };
     let backend = |it: &BackendBytes| wire::HeavyBackend {
         vip: it.vip.to_string(),
@@ -203,6 +208,7 @@ fn vip(status: &VipStatus, engine: &EngineStatus, wish: &PacketWish) -> wire::Vi
         notes,
         quic: quic(config, wish),
         source_ports: engine.ports.get(&status.vip).map(source_ports),
+        source_addresses: config.map_or_else(Vec::new, |vip| source_addresses(vip, engine)),
         backends: backends(status, &engine.tunnels, wish),
     }
 }
@@ -228,8 +234,44 @@ fn quic(vip: Option<&VipConfig>, wish: &PacketWish) -> Vec<wire::QuicStatus> {
 }
 
 fn source_ports(ports: &PortsInUse) -> wire::SourcePortsStatus {
-    let PortsInUse { in_use, fullest, max } = *ports;
+    let PortsInUse { in_use, fullest, max, .. } = *ports;
     wire::SourcePortsStatus { in_use, fullest, max }
+}
+
+/// The addresses in the configured order, then those that only known flows have.
+fn source_addresses(vip: &VipConfig, engine: &EngineStatus) -> Vec<wire::SourceAddressStatus> {
+    let used = engine.ports.get(&vip.vip).map(|ports| &ports.sources[..]).unwrap_or_default();
+    let status = |address: IpAddr, state: &str| wire::SourceAddressStatus {
+        address: address.to_string(),
+        state: state.into(),
+        ports_in_use: used.iter().find(|it| it.address == address).map_or(0, |it| it.in_use),
+    };
+    let wanted = &vip.sources.addresses;
+    let configured = wanted.iter().map(|&address| {
+        let is_absent = engine.absent_sources.contains(&address);
+        status(address, if is_absent { "absent" } else { "own" })
+    });
+    let draining = used.iter().map(|it| it.address).filter(|it| !wanted.contains(it));
+    configured.chain(draining.map(|address| status(address, "draining"))).collect()
+}
+
+/// The flows of a source of full-nat.
+pub fn source_flows(flows: &[FullNatFlow], wish: &PacketWish) -> wire::SourceFlows {
+    let flow = |it: &FullNatFlow| {
+        let config = wish.config.vips.iter().find(|config| config.vip == it.vip);
+        let to = SocketAddr::new(it.vip.address, it.vip_port);
+        let protocol = if it.vip.protocol == Protocol::Udp { "udp" } else { "tcp" };
+        wire::SourceFlow {
+            client: it.client.to_string(),
+            vip: format!("{to}/{protocol}"),
+            pool: config.map_or_else(String::new, |vip| vip.pool.to_string()),
+            backend: it.backend.map(|backend| backend_name(&backend, &it.vip, wish)),
+            idle_seconds: it.idle_seconds,
+        }
+    };
+    let mut flows: Vec<_> = flows.iter().map(flow).collect();
+    flows.sort_by(|a, b| (&a.vip, &a.backend).cmp(&(&b.vip, &b.backend)));
+    wire::SourceFlows { flows }
 }
 
 /// The backends of the engine, and those with an empty place.
@@ -250,6 +292,7 @@ fn backends(
                 name: place.name.to_string(),
                 address: place.at.to_string(),
                 state: "gone".into(),
+                reason: None,
                 listed: true,
                 reachable: false,
                 detail,
@@ -292,6 +335,7 @@ fn backend(
         name: backend_name(&status.backend, vip, wish),
         address: status.backend.to_string(),
         state: state.into(),
+        reason: status.gone.map(|gone| reason_of(gone).to_owned()),
         listed: status.listed,
         reachable: status.reachable,
         detail: None,
@@ -302,6 +346,17 @@ fn backend(
         packets_total: status.packets,
         bytes_total: status.bytes,
         drops_total: status.drops,
+    }
+}
+
+fn reason_of(gone: Gone) -> &'static str {
+    match gone {
+        Gone::Disabled => {
+            "disabled, so its flows went to other backends; `equipoise enable` ends it"
+        }
+        Gone::Unhealthy => {
+            "its checks fail, so its flows went to other backends (when-down = \"move\")"
+        }
     }
 }
 
@@ -361,7 +416,7 @@ pub fn backend_name(backend: &BackendId, vip: &VipId, wish: &PacketWish) -> Stri
 
 /// Explains in words where a flow goes.
 pub fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer {
-    let Explanation { decision, vip, registered, is_registered } = explanation;
+    let Explanation { decision, vip, source, registered, is_registered } = explanation;
     let config = vip.and_then(|id| wish.config.vips.iter().find(|config| config.vip == id));
     let turns = config.filter(|config| goes_by_turn(decision, config));
     let backend = backend_of(decision, config).filter(|_| turns.is_none());
@@ -391,6 +446,7 @@ pub fn answer(explanation: &Explanation, wish: &PacketWish) -> wire::FlowAnswer 
         by: decision
             .how
             .map(|how| how_word(if turns.is_some() { How::Turn } else { how }).to_owned()),
+        source: source.map(|source| source.to_string()),
         reason: reason.map(|reason| reason.name().to_owned()),
         digest: decision.digest.map(|digest| format!("{:016x}", digest.0)),
         pinned_to,

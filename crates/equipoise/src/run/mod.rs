@@ -3,6 +3,7 @@
 mod added;
 mod agent;
 mod certificates;
+mod changes;
 mod control;
 mod discovered;
 mod entrance;

@@ -4,12 +4,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::ReloadReading;
+use equipoise_api::wire::config::ReloadPreview;
 use equipoise_api::wire::{LastReload, Reloaded};
 use equipoise_basics::{lock, with_causes};
 use equipoise_config::{Config, Loaded};
 use equipoise_planes::PacketWish;
-use equipoise_session::registry::ApplyError;
+use equipoise_session::registry::{ApplyError, Changes};
 
+use crate::run::changes::Difference;
 use crate::run::control::Control;
 use crate::run::planning::planning_config;
 
@@ -79,7 +81,11 @@ impl Control {
         for warning in &warnings {
             tracing::warn!("{}", warning.in_file(&self.file));
         }
-        if let Err(error) = self.follow_all(&running, &config).await {
+        let difference = Difference::between(&running, &config);
+        for end in &difference.ends {
+            tracing::warn!("reload: {end}");
+        }
+        if let Err(error) = self.follow_all(&running, &config, &difference).await {
             self.forget_others(&running);
             return Err(vec![with_causes(&*error)]);
         }
@@ -95,6 +101,8 @@ impl Control {
             vips: config.packet.vips.len(),
             pools: config.session.pools.len(),
             backends: config.session.pools.iter().map(|pool| pool.backends.len()).sum(),
+            changes: difference.lines(),
+            ends: difference.ends,
             need_restart: need_restart(&self.fixed, &config),
         };
         self.forget_others(&config);
@@ -102,10 +110,29 @@ impl Control {
         Ok(reloaded)
     }
 
+    /// Returns the changes that a reload would make now.
+    pub(super) async fn preview(&self, prepared: Prepared) -> Result<ReloadPreview, Vec<String>> {
+        let running = self.config.lock().await;
+        let Loaded { config, .. } = prepared.outcome?;
+        let difference = Difference::between(&running, &config);
+        self.forget_others(&running);
+        Ok(ReloadPreview {
+            config_file: self.file.display().to_string(),
+            changes: difference.lines(),
+            ends: difference.ends,
+            need_restart: need_restart(&self.fixed, &config),
+        })
+    }
+
     /// Applies the slice level first, because its previous state can be restored exactly.
-    async fn follow_all(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
+    async fn follow_all(
+        &self,
+        before: &Config,
+        after: &Config,
+        difference: &Difference,
+    ) -> anyhow::Result<()> {
         self.levels.slices.follow(&after.slices).await?;
-        let applied = self.apply(before, after).await;
+        let applied = self.apply(before, after, difference).await;
         if applied.is_err()
             && let Err(error) = self.levels.slices.follow(&before.slices).await
         {
@@ -116,7 +143,12 @@ impl Control {
 
     /// Applies the packet level first, because it can be restored without losing a flow. A front
     /// door that was closed cannot be restored.
-    async fn apply(&self, before: &Config, after: &Config) -> anyhow::Result<()> {
+    async fn apply(
+        &self,
+        before: &Config,
+        after: &Config,
+        difference: &Difference,
+    ) -> anyhow::Result<()> {
         let packet = |config: &Config| {
             let session = self.session(&config.session, &config.discovery);
             PacketWish::new(config.packet.clone(), session.pools)
@@ -131,10 +163,8 @@ impl Control {
         }
         let session = self.session(&after.session, &after.discovery);
         let applied = self.levels.registry.apply(session).await;
-        if let Ok(changes) = &applied
-            && changes.is_empty()
-        {
-            tracing::info!(event = "configuration.applied", "configuration applied: {changes}");
+        if let Ok(changes) = &applied {
+            log(changes, &difference.others);
         }
         if let Err(error) = applied {
             let back = self.levels.dns.follow(before.dns.clone(), || self.seen()).await;
@@ -196,6 +226,17 @@ impl Control {
         let errors = outcome.as_ref().err().cloned().unwrap_or_default();
         reloads.last =
             Some(LastReload { succeeded: outcome.is_ok(), at_unix_seconds: now, errors });
+    }
+}
+
+/// Logs the changes that the registry has not logged: those of the other levels, or that there are
+/// none.
+fn log(session: &Changes, others: &[String]) {
+    let event = "configuration.applied";
+    match (session.is_empty(), others.is_empty()) {
+        (true, true) => tracing::info!(event, "configuration applied: nothing changed"),
+        (false, true) => {}
+        (_, false) => tracing::info!(event, "configuration applied: {}", others.join("; ")),
     }
 }
 

@@ -137,6 +137,14 @@ impl Bed {
         printed
     }
 
+    /// Runs a command that must exit with 1, and returns its output.
+    pub(crate) fn denied(&self, arguments: &[&str]) -> String {
+        let socket = self.socket();
+        let output = crate::common::equipoise(&[arguments, &["--api", text(&socket)]].concat());
+        assert_eq!(output.status.code(), Some(1), "equipoise {arguments:?}: {}", self.log());
+        crate::common::stdout(&output)
+    }
+
     /// Stops the process that has replaced the balancer, so that it removes its pinned objects.
     pub(crate) fn stop_newest(&self) {
         let status = self.command(&["status", "--json"]);

@@ -236,6 +236,8 @@ fn without_a_free_port_new_connections_are_refused_until_one_expires() {
     assert!(exhausted > Some(0), "{}", bed.command(&["status"]));
     let shown = bed.command(&["status"]);
     assert!(shown.contains("4 in use, 4 of 4 at the fullest backend"), "{shown}");
+    let log = bed.log();
+    assert_eq!(log.matches("no source port was free (ports_exhausted)").count(), 1, "{log}");
     // Established connections are not disturbed.
     held.iter_mut().for_each(|stream| assert_eq!(ask(stream), "backend-1: ask\n"));
     held.pop();
@@ -374,4 +376,128 @@ fn two_balancers_have_their_own_sources() {
             assert_eq!(answer["client"], expected.as_str());
         }
     }
+}
+
+/// The source of a connection at its backend.
+fn source_of(bed: &Bed, stream: &TcpStream, vip: SocketAddr) -> SocketAddr {
+    let (client, vip) = (stream.local_addr().unwrap().to_string(), format!("{vip}/tcp"));
+    // Either order.
+    let answers = [[&client, &vip], [&vip, &client]].map(|[first, second]| -> Value {
+        serde_json::from_str(&bed.command(&["flow", first, second, "--json"])).unwrap()
+    });
+    assert_eq!(answers[0], answers[1]);
+    let source = answers[0]["source"].as_str().unwrap_or_else(|| panic!("{}", answers[0]));
+    let found = bed.command(&["flow", "--source", source, "--json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let is_it = |flow: &Value| flow["client"] == *client && flow["vip"] == *vip;
+    assert!(found["flows"].as_array().unwrap().iter().any(is_it), "{source}: {found}");
+    source.parse().unwrap()
+}
+
+#[test]
+fn a_removed_source_address_keeps_its_flows_and_gets_no_new_ones() {
+    let Some(mut bed) = site("full-removed", ONE) else { return };
+    let configure = |bed: &Bed, numbers: &[u8]| {
+        let options = options(&bed.site, numbers, FULL_NAT, "closing-timeout = \"10s\"\n");
+        bed.configure(&FULL_NAT.config(Service::Lines, &bed.site, &options))
+    };
+    configure(&bed, &SOURCES);
+    bed.balance();
+    let vip = FULL_NAT.vip(Service::Lines);
+    let open_all = |bed: &Bed| -> Vec<TcpStream> {
+        let one = |_| {
+            let mut stream = open(&bed.site.client, vip, PATIENCE).unwrap();
+            assert_eq!(ask(&mut stream), "backend-1: ask\n");
+            stream
+        };
+        (0..16).map(one).collect()
+    };
+    let sources = |bed: &Bed, held: &[TcpStream]| -> BTreeSet<IpAddr> {
+        held.iter().map(|stream| source_of(bed, stream, vip).ip()).collect()
+    };
+    let [removed, kept] = SOURCES.map(|number| source(&bed.site, number, false));
+    let mut before = open_all(&bed);
+    assert_eq!(sources(&bed, &before), BTreeSet::from([removed, kept]));
+    configure(&bed, &SOURCES[1..]);
+    let would = bed.command(&["reload", "--dry-run"]);
+    assert!(would.contains("1 VIP changed"), "{would}");
+    let reloaded = bed.command(&["reload"]);
+    assert!(reloaded.contains("1 VIP changed"), "{reloaded}");
+    assert!(bed.log().contains(&format!("1 VIP changed ({vip}/tcp)")), "{}", bed.log());
+    before.iter_mut().for_each(|stream| assert_eq!(ask(stream), "backend-1: ask\n"));
+    let after = open_all(&bed);
+    assert_eq!(sources(&bed, &after), BTreeSet::from([kept]));
+    let drains = format!("source address {removed} drains: ");
+    assert!(soon(|| bed.command(&["status"]).contains(&drains)), "{}", bed.command(&["status"]));
+    // A later process knows the address from the tables.
+    let mut balancer = bed.balancer.take().expect("it runs");
+    balancer.signal(Signal::KILL);
+    balancer.wait().expect("it is our child");
+    bed.balance();
+    before.iter_mut().for_each(|stream| assert_eq!(ask(stream), "backend-1: ask\n"));
+    drop(before);
+    let drained = format!("no flow has the source address {removed} any more");
+    assert!(soon(|| bed.log().contains(&drained)), "{}", bed.log());
+    assert!(!bed.command(&["status"]).contains(&drains));
+}
+
+#[test]
+fn a_lost_source_address_is_reported_and_gets_no_new_flows() {
+    let Some(mut bed) = site("full-lost", ONE) else { return };
+    let options = options(&bed.site, &SOURCES, FULL_NAT, "");
+    bed.configure(&FULL_NAT.config(Service::Web, &bed.site, &options));
+    bed.balance();
+    let vip = FULL_NAT.vip(Service::Web);
+    let [lost, other] = SOURCES.map(|number| source(&bed.site, number, false));
+    let address = |verb: &str, address: IpAddr| {
+        bed.site.balancer.ip(&format!("addr {verb} {address}/32 dev eth0")).unwrap();
+    };
+    let vip_address = vip.ip().to_string();
+    assert!(soon(|| bed.command(&["status"]).contains(" up ")), "{}", bed.command(&["status"]));
+    bed.command(&["ready", &vip_address]);
+    address("del", lost);
+    let said = format!("this machine does not have the source address {lost}");
+    assert!(soon(|| bed.log().contains(&said)), "{}", bed.log());
+    let status = bed.command(&["status"]);
+    assert!(status.contains(&said), "{status}");
+    bed.command(&["ready", &vip_address]);
+    let url = format!("http://{vip}/who");
+    for _ in 0..16 {
+        let answer: Value = serde_json::from_str(&bed.curl(&[&url]).unwrap()).unwrap();
+        assert_eq!(answer["client"], other.to_string().as_str());
+    }
+    address("del", other);
+    let lacks = || bed.command(&["status", "--json"]).matches("\"absent\"").count() == 2;
+    assert!(soon(lacks), "{}", bed.command(&["status"]));
+    let ready = bed.denied(&["ready", &vip_address]);
+    assert!(ready.contains("none of its source addresses"), "{ready}");
+    address("add", lost);
+    assert!(soon(|| bed.log().contains(&format!("the source address {lost} again"))));
+    bed.command(&["ready", &vip_address]);
+    let answer: Value = serde_json::from_str(&bed.curl(&[&url]).unwrap()).unwrap();
+    assert_eq!(answer["client"], lost.to_string().as_str());
+}
+
+#[test]
+fn a_reload_says_beforehand_which_connections_it_ends_and_a_setting_is_logged_once() {
+    let Some(mut bed) = site("full-forward", ONE) else { return };
+    let nat = FULL_NAT.config(Service::Lines, &bed.site, "").replace("full-nat", "nat");
+    bed.site.balancer.run("sysctl", &["-q", "net.ipv4.ip_forward=0"]).unwrap();
+    let options = options(&bed.site, &SOURCES, FULL_NAT, "");
+    bed.configure(&FULL_NAT.config(Service::Lines, &bed.site, &options));
+    bed.balance();
+    let name = format!("{}/backend-1", FULL_NAT.pool(Service::Lines));
+    bed.command(&["drain", &name]);
+    bed.command(&["undrain", &name]);
+    bed.configure(&nat);
+    let vip = FULL_NAT.vip(Service::Lines);
+    let said = format!("{vip}/tcp: `forward` changes from full-nat to nat, so backends reset");
+    let would = bed.command(&["reload", "--dry-run"]);
+    assert!(would.contains(&said), "{would}");
+    assert!(!bed.log().contains(&said), "nothing was changed");
+    let reloaded = bed.command(&["reload"]);
+    assert!(reloaded.contains(&said), "{reloaded}");
+    let log = bed.log();
+    assert!(log.contains(&said), "{log}");
+    assert_eq!(log.matches("does not forward what comes by").count(), 1, "{log}");
 }

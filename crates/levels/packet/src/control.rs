@@ -25,6 +25,7 @@ mod seating;
 mod service;
 mod settings;
 mod shares;
+mod sources;
 mod status;
 mod unpinned;
 mod wanted;
@@ -41,11 +42,11 @@ pub use fleet::{
     Ack, Collected, FleetMessage, FleetTotals, FlowPart, PinPart, Position, UnreadableMessage,
 };
 pub use heavy::{BackendBytes, Elephant, Elephants};
-pub use ports::PortsInUse;
+pub use ports::{FullNatFlow, PortsInUse, SourceInUse};
 pub use registered::{FlowId, RegisteredPin};
 pub use seating::Begun;
 pub use settings::{Settings, Timeouts};
-pub use status::{BackendStatus, Phase, Status, Tick, VipStatus};
+pub use status::{BackendStatus, Gone, Phase, Status, Tick, VipStatus};
 
 use self::apply::Numbers;
 use self::fleet::Fleet;
@@ -115,6 +116,9 @@ pub struct Control {
     events: Vec<Event>,
     recorded: Vec<Recorded>,
     weighing: Weighing,
+    /// Source addresses of full-nat that only known flows have, with the time of the kernel's
+    /// monotonic clock from which no new flow has them, once it is known.
+    leaving: BTreeMap<IpAddr, Option<u64>>,
     /// Ports of full-nat, as last counted.
     ports_counted: Option<PortsCounted>,
     /// Set while flows are shared with other balancers.

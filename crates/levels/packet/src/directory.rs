@@ -52,7 +52,8 @@ pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
 /// Number of seeds to try for a table size.
 const SEEDS: u32 = 32;
 
-/// Writes everything except the rings. `words` is the directory and everything after it.
+/// Writes everything except the rings. `words` is the directory and everything after it. `leaving`
+/// are source addresses of full-nat that only known flows have.
 ///
 /// # Errors
 /// [`NoSeed`]; then `words` is unspecified.
@@ -60,12 +61,13 @@ pub(crate) fn write(
     limits: &Limits,
     mut head: Directory,
     records: &[ServiceRecord],
+    leaving: &BTreeSet<IpAddr>,
     stations: &BTreeSet<Station>,
     words: &mut [u64],
 ) -> Result<(), NoSeed> {
     let rings = ((limits.rings_offset - limits.directory_offset) / 8) as usize;
     words[..rings].fill(0);
-    let (vips, ranges) = vips(records);
+    let (vips, ranges) = vips(records, leaving);
     let macs: Vec<Mac> = stations.iter().map(mac).collect();
     let lookups =
         lookups(limits, head.vip_seed, &vips, &replies(records), &quic_servers(records), &macs);
@@ -121,7 +123,7 @@ fn write_sources(limits: &Limits, records: &[ServiceRecord], bytes: &mut [u8]) {
     let at = |offset: u32| (offset - limits.directory_offset) as usize;
     let mut first = 0;
     for (record, service) in records.iter().zip(0..) {
-        let Sources { addresses, port_first, port_last } = &record.sources;
+        let Sources { addresses, port_first, port_last, .. } = &record.sources;
         let sources = addresses.len() as u16;
         if sources == 0 {
             continue;
@@ -165,7 +167,8 @@ pub(crate) fn fits(limits: &Limits, seed: u32, snapshot: &Snapshot) -> bool {
     };
     let records: Vec<_> = snapshot.vips.iter().map(record).collect();
     let servers = quic_servers(&records);
-    lookups(limits, seed, &vips(&records).0, &replies(&records), &servers, &[]).is_some()
+    lookups(limits, seed, &vips(&records, &BTreeSet::new()).0, &replies(&records), &servers, &[])
+        .is_some()
 }
 
 struct Lookups {
@@ -224,7 +227,7 @@ fn first_services(records: &[ServiceRecord]) -> BTreeMap<IpAddr, [Option<u16>; 2
 }
 
 /// Returns the entries of the VIP table, and the ranges of entries of kind `RANGES`.
-fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
+fn vips(records: &[ServiceRecord], leaving: &BTreeSet<IpAddr>) -> (Vec<Vip>, Vec<Range>) {
     let (mut vips, mut ranges): (Vec<Vip>, Vec<Range>) = Default::default();
     let mut ranged: Vec<(VipId, u16)> = Vec::new();
     for (address, [tcp, udp]) in first_services(records) {
@@ -233,8 +236,9 @@ fn vips(records: &[ServiceRecord]) -> (Vec<Vip>, Vec<Range>) {
         let (Some(service), Some(udp_service)) = (tcp.or(udp), udp.or(tcp)) else { continue };
         vips.push(Vip { address, family, kind, service, udp_service, ..Vip::default() });
     }
-    let sources = records.iter().flat_map(|record| &record.sources.addresses);
-    for source in sources.collect::<BTreeSet<_>>() {
+    let sources = records.iter().map(|record| &record.sources);
+    let sources = sources.flat_map(|it| it.addresses.iter().chain(&it.absent));
+    for source in sources.chain(leaving).collect::<BTreeSet<_>>() {
         let ((address, family), kind) = (address_bytes(*source), vip_kind::SOURCE);
         vips.push(Vip { address, family, kind, ..Vip::default() });
     }

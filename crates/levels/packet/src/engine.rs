@@ -8,13 +8,15 @@ mod attach;
 mod capturing;
 mod device;
 mod ethtool;
-mod kernel;
+mod exhausted;
+pub(crate) mod kernel;
 mod link;
 mod netlink;
 mod next_hops;
 mod notice;
 mod offloads;
 mod place;
+mod sources;
 mod tunnel_checks;
 mod watch;
 mod ways;
@@ -22,7 +24,7 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -44,8 +46,8 @@ use worker::Worker;
 use crate::capture::{CaptureError, CaptureRequest, CaptureSink};
 use crate::config::{FleetConfig, FlowsConfig};
 use crate::control::{
-    ApplyError, ControlError, Elephants, FleetTotals, FlowId, PinError, PortsInUse, RegisteredPin,
-    Status,
+    ApplyError, ControlError, Elephants, FleetTotals, FlowId, FullNatFlow, PinError, PortsInUse,
+    RegisteredPin, Status,
 };
 use crate::fleet::ExchangeStatus;
 use crate::program::LoadError;
@@ -99,6 +101,8 @@ pub struct EngineStatus {
     pub tunnels: BTreeMap<(VipId, BackendId), TunnelReport>,
     /// Source ports of VIPs of full-nat.
     pub ports: BTreeMap<VipId, PortsInUse>,
+    /// Source addresses of full-nat that this machine does not have.
+    pub absent_sources: BTreeSet<IpAddr>,
     /// Kernel memory of the program's maps except fragments, bytes.
     pub kernel_bytes: u64,
     /// Sharing of flows with other balancers.
@@ -123,6 +127,8 @@ pub struct Explanation {
     pub decision: Decision,
     /// VIP of the destination.
     pub vip: Option<VipId>,
+    /// full-nat: the source of a known flow at its backend.
+    pub source: Option<SocketAddr>,
     /// Pin of the flow by an operator or application, if there is one.
     pub registered: Option<RegisteredPin>,
     /// Whether the flow is registered, also if the pin's details are no longer known.
@@ -289,6 +295,14 @@ impl Engine {
         source_mac: Option<[u8; 6]>,
     ) -> Result<Explanation, Stopped> {
         self.ask(move |worker| worker.explain(source, destination, protocol, source_mac))
+    }
+
+    /// Returns the flows of full-nat that have this source address and port.
+    ///
+    /// # Errors
+    /// [`Stopped`]
+    pub fn flows_of_source(&self, source: SocketAddr) -> Result<Vec<FullNatFlow>, Stopped> {
+        self.ask(move |worker| worker.flows_of_source(source))
     }
 
     /// Returns the flows that operators and applications pinned.

@@ -59,6 +59,8 @@ pub struct VipSpec {
 pub struct Sources {
     /// Addresses of the VIP's family, all different.
     pub addresses: Vec<IpAddr>,
+    /// Further addresses, which only known flows have: this machine does not have them now.
+    pub absent: Vec<IpAddr>,
     /// First port of each, not 0.
     pub port_first: u16,
     /// Last port of each.
@@ -72,7 +74,7 @@ impl Sources {
 
 impl Default for Sources {
     fn default() -> Sources {
-        Sources { addresses: Vec::new(), port_first: 1024, port_last: u16::MAX }
+        Sources { addresses: Vec::new(), absent: Vec::new(), port_first: 1024, port_last: u16::MAX }
     }
 }
 

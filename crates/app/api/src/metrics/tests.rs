@@ -29,6 +29,7 @@ fn packet() -> PacketStatus {
         name: "b1".into(),
         address: "10.0.0.1".into(),
         state: "up".into(),
+        reason: None,
         listed: true,
         reachable: true,
         tunnel: None,
@@ -50,6 +51,7 @@ fn packet() -> PacketStatus {
         vips: vec![VipStatus {
             quic: Vec::new(),
             source_ports: Some(SourcePortsStatus { in_use: 7, fullest: 5, max: 100 }),
+            source_addresses: Vec::new(),
             vip: "192.0.2.1:80/tcp".into(),
             pool: "web".into(),
             forward: "tunnel".into(),

@@ -15,7 +15,7 @@ use crate::auth::{Caller, Role, Who};
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::Body;
-use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText};
+use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText, ReloadPreview};
 use crate::wire::{Reloaded, Upgrade, Upgraded};
 use crate::{OperateError, Operator, Problem, ProcessOperator};
 
@@ -32,6 +32,9 @@ operations! {
     /// Check a configuration without using it
     CHECK = POST "/v1/config/check", ADMIN, CheckConfig => Checked;
 
+    /// What a reload would change, and which connections it would end
+    PREVIEW = POST "/v1/config/preview", ADMIN, () => ReloadPreview;
+
     /// Reload the configuration file, completely or not at all
     RELOAD = POST "/v1/reload", ADMIN, () => Reloaded;
 
@@ -45,6 +48,7 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
         .serve(TEXT, text::<O>)
         .serve(SCHEMA, schema::<O>)
         .serve(CHECK, check::<O>)
+        .serve(PREVIEW, preview::<O>)
         .serve(RELOAD, reload::<O>)
         .serve(UPGRADE, upgrade::<O>)
 }
@@ -107,6 +111,13 @@ impl<O: ProcessOperator> Api<O> {
         self.audit().write(Line::new(asked, happened, SystemTime::now())).await;
         outcome
     }
+}
+
+async fn preview<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+) -> Result<Answer<ReloadPreview>, Problem> {
+    let prepared = operator.prepare_reload().await;
+    Ok(Answer::new(operator.preview_reload(prepared).await?))
 }
 
 async fn reload<O: ProcessOperator>(

@@ -18,12 +18,17 @@ use crate::answer::{Answer, Answers, Tagged};
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::{Asked, Body};
-use crate::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use crate::wire::packet::{
+    CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins, SourceFlows, SourceQuestion,
+};
 use crate::{OperateError, Operator, Problem};
 
 operations! {
     /// Explain where the next packet of a flow goes
     FLOW = GET "/v1/flow", READ, FlowQuestion => FlowAnswer;
+
+    /// The clients of a source address and port of full-nat
+    CLIENTS = GET "/v1/flow/clients", READ, SourceQuestion => SourceFlows;
 
     /// Capture packets of a VIP as a pcapng file, until the limits or the client end it; one
     /// capture at a time
@@ -60,6 +65,14 @@ pub trait PacketOperator: Send + Sync + 'static {
         async { Err(OperateError::NoPacketLevel) }
     }
 
+    /// Finds the clients of a source of full-nat.
+    fn flows_of_source(
+        &self,
+        _question: SourceQuestion,
+    ) -> impl Future<Output = Result<SourceFlows, OperateError>> + Send {
+        async { Err(OperateError::NoPacketLevel) }
+    }
+
     /// Captures packets.
     fn capture(
         &self,
@@ -92,6 +105,7 @@ pub trait PacketOperator: Send + Sync + 'static {
 pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
         .serve(FLOW, flow::<O>)
+        .serve(CLIENTS, clients::<O>)
         .serve(CAPTURE, capture::<O>)
         .serve(PINS, pins::<O>)
         .serve(ADD_PIN, add::<O>)
@@ -104,6 +118,13 @@ async fn flow<O: PacketOperator>(
     Asked(question): Asked<FlowQuestion>,
 ) -> Result<Answer<FlowAnswer>, Problem> {
     Ok(Answer::new(operator.explain_flow(question).await?))
+}
+
+async fn clients<O: PacketOperator>(
+    State(operator): State<Arc<O>>,
+    Asked(question): Asked<SourceQuestion>,
+) -> Result<Answer<SourceFlows>, Problem> {
+    Ok(Answer::new(operator.flows_of_source(question).await?))
 }
 
 async fn capture<O: PacketOperator>(

@@ -10,7 +10,7 @@ use super::Routes;
 use crate::answer::Answer;
 use crate::api::Api;
 use crate::metrics::Reading;
-use crate::wire::config::{Checked, ConfigState, ConfigText};
+use crate::wire::config::{Checked, ConfigState, ConfigText, ReloadPreview};
 use crate::wire::{Liveness, Phase, Reloaded, Status, Upgrade, Upgraded};
 use crate::{OperateError, Operator, Problem};
 
@@ -64,6 +64,12 @@ pub trait ProcessOperator: Send + Sync + 'static {
     /// Reads and checks the configuration file again without changing anything. It may take long;
     /// other changes do not wait for it.
     fn prepare_reload(&self) -> impl Future<Output = Self::Prepared> + Send;
+
+    /// Compares a configuration with the running one, and changes nothing.
+    fn preview_reload(
+        &self,
+        prepared: Self::Prepared,
+    ) -> impl Future<Output = Result<ReloadPreview, OperateError>> + Send;
 
     /// Switches to a configuration, completely or not at all.
     fn reload(

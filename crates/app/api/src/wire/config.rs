@@ -32,6 +32,19 @@ pub struct CheckConfig {
     pub toml: Option<String>,
 }
 
+/// `POST /v1/config/preview`: what a reload would change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReloadPreview {
+    /// The file that was read.
+    pub config_file: String,
+    /// The changes, level by level; empty if nothing would change.
+    pub changes: Vec<String>,
+    /// Established connections that the change would end.
+    pub ends: Vec<String>,
+    /// Options that changed in the file and would take effect only after a restart.
+    pub need_restart: Vec<String>,
+}
+
 /// Problems of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Checked {

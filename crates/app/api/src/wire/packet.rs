@@ -79,6 +79,9 @@ pub struct HeavyFlow {
     pub bytes_per_second: f64,
     /// Its share of the VIP's bytes.
     pub share: f64,
+    /// Standard error of the estimate, as a part of it; absent without a sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standard_error: Option<f64>,
 }
 
 /// Load of a backend, and the part of it that the listed flows are.
@@ -196,6 +199,9 @@ pub struct VipStatus {
     /// full-nat: its source ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ports: Option<SourcePortsStatus>,
+    /// full-nat: its source addresses, and those that it had and that known flows still have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_addresses: Vec<SourceAddressStatus>,
     /// Backends, including those that left the configuration and still drain.
     pub backends: Vec<VipBackendStatus>,
 }
@@ -226,6 +232,19 @@ pub struct SourcePortsStatus {
     pub max: u64,
 }
 
+/// A source address of a VIP of full-nat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceAddressStatus {
+    /// The address.
+    pub address: String,
+    /// `own`: this machine has it, and new flows get it; `absent`: this machine does not have it,
+    /// so that new flows get the other addresses; `draining`: the configuration does not have it,
+    /// and its flows keep it.
+    pub state: String,
+    /// Ports in use, over all backends.
+    pub ports_in_use: u64,
+}
+
 /// A backend of a VIP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VipBackendStatus {
@@ -234,8 +253,11 @@ pub struct VipBackendStatus {
     /// Its address, with a port where nat changes it.
     pub address: String,
     /// `up`: accepts new flows; `draining`: keeps its flows; `standby`: a backup that
-    /// rests, and keeps its flows; `gone`: receives nothing.
+    /// rests, and keeps its flows; `gone`: receives nothing, because it is unhealthy or disabled.
     pub state: String,
+    /// The reason of `gone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Whether it is in the configuration.
     pub listed: bool,
     /// Whether the MAC address of the next hop to it is known.
@@ -293,6 +315,9 @@ pub struct FlowAnswer {
     pub address: Option<String>,
     /// The table that chose the backend: `ring`, `pin`, `pending`, `turn`, `fallback`.
     pub by: Option<String>,
+    /// full-nat: the address and port of a known flow that the backend sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The reason of a drop.
     pub reason: Option<String>,
     /// The flow's digest, hexadecimal.
@@ -301,6 +326,39 @@ pub struct FlowAnswer {
     pub pinned_to: Option<String>,
     /// An explanation in a sentence.
     pub why: String,
+}
+
+/// `GET /v1/flow/clients`: a source of full-nat, as a backend sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourceQuestion {
+    /// The source address and port: `10.0.0.200:5003`.
+    #[schemars(example = &"10.0.0.200:5003")]
+    pub source: String,
+}
+
+/// The flows of full-nat with a source address and port: at most one for each backend, its port and
+/// protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceFlows {
+    /// The flows, by backend.
+    pub flows: Vec<SourceFlow>,
+}
+
+/// A flow of full-nat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceFlow {
+    /// The client's address and port.
+    pub client: String,
+    /// The destination of its packets, with protocol: `192.0.2.10:443/tcp`.
+    pub vip: String,
+    /// The pool of the VIP.
+    pub pool: String,
+    /// The backend's name in the pool; absent if it has left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Time since its last packet, accurate to 2 s.
+    pub idle_seconds: u64,
 }
 
 /// A flow that an operator or application pinned to a backend.

@@ -1,7 +1,9 @@
 //! The pools and VIPs of the recorder.
 
 use equipoise_api::wire::backends::AddBackend;
-use equipoise_api::wire::packet::{CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins};
+use equipoise_api::wire::packet::{
+    CaptureQuestion, FlowAnswer, FlowQuestion, Pin, PinKey, Pins, SourceFlows, SourceQuestion,
+};
 use equipoise_api::wire::{Admin, BackendState, BackendStatus, ByClass, Changed, Health, Rates};
 use equipoise_api::{CaptureFile, OperateError, PacketOperator, PoolOperator};
 
@@ -125,11 +127,16 @@ impl PacketOperator for Recorder {
             backend: None,
             address: None,
             by: None,
+            source: None,
             reason: None,
             digest: None,
             pinned_to: None,
             why: "no VIP has this address".into(),
         })
+    }
+
+    async fn flows_of_source(&self, _: SourceQuestion) -> Result<SourceFlows, OperateError> {
+        Ok(SourceFlows::default())
     }
 
     async fn capture(&self, _: CaptureQuestion) -> Result<CaptureFile, OperateError> {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use equipoise_api::metrics::Reading;
 use equipoise_api::wire::cluster::ClusterToken;
-use equipoise_api::wire::config::{Checked, ConfigState, ConfigText};
+use equipoise_api::wire::config::{Checked, ConfigState, ConfigText, ReloadPreview};
 use equipoise_api::wire::packet::Pin;
 use equipoise_api::wire::plan::PlanMode;
 use equipoise_api::wire::why::{WhyAnswer, WhyQuestion, WhyStep};
@@ -116,6 +116,10 @@ impl ProcessOperator for Recorder {
         drop(self.file.lock().await);
     }
 
+    async fn preview_reload(&self, (): ()) -> Result<ReloadPreview, OperateError> {
+        Ok(ReloadPreview { config_file: "f".into(), ..ReloadPreview::default() })
+    }
+
     async fn reload(&self, (): ()) -> Result<Reloaded, OperateError> {
         self.note("reload".into());
         if self.reload_errors.is_empty() {
@@ -127,6 +131,8 @@ impl ProcessOperator for Recorder {
                 vips: 0,
                 pools: 1,
                 backends: 2,
+                changes: vec![],
+                ends: vec![],
                 need_restart: vec![],
             });
         }

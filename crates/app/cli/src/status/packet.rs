@@ -1,6 +1,8 @@
 //! The packet level's tables in `equipoise status`.
 
-use equipoise_api::wire::packet::{FleetStatus, PacketStatus, VipBackendStatus};
+use equipoise_api::wire::packet::{
+    FleetStatus, PacketStatus, SourceAddressStatus, VipBackendStatus, VipStatus,
+};
 
 use super::{bytes, errors_cell, reasons};
 use crate::table::{Align, Cell, Table, Tone};
@@ -160,6 +162,23 @@ fn tone(backend: &VipBackendStatus) -> Tone {
     }
 }
 
+/// Lines about source addresses that new flows do not get.
+fn sources(vip: &VipStatus) -> Vec<String> {
+    let name = &vip.vip;
+    let line = |it: &SourceAddressStatus| match &*it.state {
+        "absent" => Some(format!(
+            "{name}: this machine does not have the source address {}: `ip addr add` it",
+            it.address
+        )),
+        "draining" => Some(format!(
+            "{name}: source address {} drains: {} flows keep it",
+            it.address, it.ports_in_use
+        )),
+        _ => None,
+    };
+    vip.source_addresses.iter().filter_map(line).collect()
+}
+
 /// Lines that explain the counts; none if there are no problems.
 pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
     let mut lines = Vec::new();
@@ -174,6 +193,9 @@ pub(super) fn details(packet: &PacketStatus) -> Vec<String> {
         }
     }
     for vip in &packet.vips {
+        lines.extend(sources(vip));
+        let gone = vip.backends.iter().filter_map(|it| Some((&it.name, it.reason.as_ref()?)));
+        lines.extend(gone.map(|(name, why)| format!("{}: backend {name} is gone: {why}", vip.vip)));
         if !vip.drops.is_empty() {
             lines.push(format!("{}: dropped {}", vip.vip, reasons(&vip.drops)));
         }

@@ -15,11 +15,15 @@ use super::headline::Severity;
 use super::lines::{Lines, Theme};
 use super::sheet::GAP;
 use super::state::{Front, State};
+use super::tabs::Tab;
 use crate::table::{Align, Tone};
 use crate::view::View;
 
 /// Lines of the headline.
 const HEADLINE: u16 = 3;
+
+/// Most lines of the selected row's reason.
+const REASON: usize = 3;
 
 /// The keys, in the last line.
 const KEYS: &str = "d drain  u undo  w weight  / filter  s sort  e events  ? why  h help  q quit";
@@ -33,10 +37,27 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State, theme: Theme, now: 
     headline(&mut Lines::new(buffer, part(1, HEADLINE)), state, theme, now);
     tabs(&mut Lines::new(buffer, part(1 + HEADLINE, 1)), state, theme);
     let above = 2 + HEADLINE;
-    let rows = area.height.saturating_sub(above + 2);
+    let whole = cut_reason(state, usize::from(area.width));
+    let rows = area.height.saturating_sub(above + 2 + whole.len() as u16);
     table(&mut Lines::new(buffer, part(above, rows)), state, theme);
-    below(&mut Lines::new(buffer, part(above + rows, 2)), state, theme);
+    let mut lines = Lines::new(buffer, part(above + rows, whole.len() as u16));
+    whole.into_iter().for_each(|line| lines.line(&Line::raw(line)));
+    below(&mut Lines::new(buffer, part(area.height.saturating_sub(2), 2)), state, theme);
     dialog::draw(buffer, state, theme);
+}
+
+/// The last column of the selected row in whole lines, if its column is too narrow for it.
+fn cut_reason(state: &State, room: usize) -> Vec<String> {
+    let Some(row) = state.sheet.rows.get(state.place()) else { return Vec::new() };
+    let (Some(value), Some((_, width))) = (row.values.last(), state.sheet.shown(room).pop()) else {
+        return Vec::new();
+    };
+    if Span::raw(&*value.text).width() <= width {
+        return Vec::new();
+    }
+    let view = View { colour: false, columns: Some(room) };
+    let lines = view.fold(format!("{}: {}", row.values[0].text, value.text));
+    lines.lines().take(REASON).map(str::to_owned).collect()
 }
 
 /// The line about the process.
@@ -211,6 +232,7 @@ fn place(state: &State) -> String {
     let place = if rows == 0 { 0 } else { state.place() + 1 };
     let order = match state.order().column.and_then(|at| state.sheet.columns.get(at)) {
         Some(column) => format!("by {}", column.heading),
+        None if state.tab == Tab::Events => "newest first".to_owned(),
         None => "trouble first".to_owned(),
     };
     let mut text = format!("{place} of {rows}, {order}");

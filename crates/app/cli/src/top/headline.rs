@@ -235,6 +235,20 @@ impl Facts {
                 );
             }
         }
+        for vip in &packet.vips {
+            let absent: Vec<_> =
+                vip.source_addresses.iter().filter(|it| it.state == "absent").collect();
+            let Some(first) = absent.first() else { continue };
+            let remedy = format!("give {} to an interface: `ip addr add`", first.address);
+            let name = &vip.vip;
+            if vip.source_addresses.iter().any(|it| it.state == "own") {
+                let text =
+                    format!("This machine lacks the source address {} of {name}", first.address);
+                self.warn(text, remedy);
+            } else {
+                self.bad(format!("This machine has no source address of {name}"), remedy);
+            }
+        }
         let (flows, max) = (packet.flows as f64, packet.flows_max as f64);
         if flows >= max * FLOWS_FULL {
             self.warn(

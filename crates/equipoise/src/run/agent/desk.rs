@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::metrics::{Reading, ReloadReading};
 use equipoise_api::wire::backends::AddBackend;
-use equipoise_api::wire::config::{Checked, ConfigState, ConfigText};
+use equipoise_api::wire::config::{Checked, ConfigState, ConfigText, ReloadPreview};
 use equipoise_api::wire::plan::PlanStatus;
 use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{
@@ -70,6 +70,9 @@ impl Desk {
         )))
     }
 }
+
+/// The refusal of a reload.
+const READS_AT_START: &str = "an agent reads its file only at start; restart it to apply changes";
 
 impl ProcessOperator for Desk {
     type Prepared = ();
@@ -149,10 +152,12 @@ impl ProcessOperator for Desk {
 
     async fn prepare_reload(&self) {}
 
+    async fn preview_reload(&self, (): ()) -> Result<ReloadPreview, OperateError> {
+        Err(OperateError::Refused(READS_AT_START.into()))
+    }
+
     async fn reload(&self, (): ()) -> Result<Reloaded, OperateError> {
-        Err(OperateError::Refused(
-            "an agent reads its file only at start; restart it to apply changes".into(),
-        ))
+        Err(OperateError::Refused(READS_AT_START.into()))
     }
 }
 

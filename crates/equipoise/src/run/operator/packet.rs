@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use equipoise_api::wire::packet::{
-    CaptureQuestion, FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins,
+    CaptureQuestion, FlowAnswer, FlowQuestion, PacketStatus, Pin, PinKey, Pins, SourceFlows,
+    SourceQuestion,
 };
 use equipoise_api::{CaptureFile, OperateError, PacketOperator};
 use equipoise_packet::abi::FlowKey;
@@ -62,6 +63,18 @@ impl PacketOperator for Control {
         let explained =
             ask(&engine, move |e| e.explain(source, destination, to.protocol, mac)).await?;
         Ok(status::answer(&explained, &wish))
+    }
+
+    async fn flows_of_source(&self, question: SourceQuestion) -> Result<SourceFlows, OperateError> {
+        let (engine, wish) = self.packet_level().await?;
+        let source: SocketAddr = question.source.parse().map_err(|_| {
+            refused(format!(
+                "`{}` is not a source of full-nat; accepted: IP:PORT, such as 10.0.0.200:5003",
+                question.source
+            ))
+        })?;
+        let flows = ask(&engine, move |engine| engine.flows_of_source(source)).await?;
+        Ok(status::source_flows(&flows, &wish))
     }
 
     async fn capture(&self, question: CaptureQuestion) -> Result<CaptureFile, OperateError> {

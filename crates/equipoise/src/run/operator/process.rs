@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use equipoise_api::metrics::Reading;
-use equipoise_api::wire::config::{Checked, ConfigState, ConfigText};
+use equipoise_api::wire::config::{Checked, ConfigState, ConfigText, ReloadPreview};
 use equipoise_api::wire::controller::ControllerStatus;
 use equipoise_api::wire::tls::TlsStatus;
 use equipoise_api::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
@@ -151,6 +151,14 @@ impl ProcessOperator for Control {
 
     async fn prepare_reload(&self) -> Prepared {
         self.prepare().await
+    }
+
+    async fn preview_reload(&self, prepared: Prepared) -> Result<ReloadPreview, OperateError> {
+        let previewed = self.preview(prepared).await;
+        previewed.map_err(|errors| OperateError::ReloadFailed {
+            config_file: self.file.display().to_string(),
+            errors,
+        })
     }
 
     async fn reload(&self, prepared: Prepared) -> Result<Reloaded, OperateError> {

@@ -1,5 +1,6 @@
 //! Starts the control side, with empty memory or with the tables that an earlier process published.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -95,6 +96,7 @@ impl Control {
             replies_all_since: None,
             unlogged: Vec::new(),
             weighing: Weighing::default(),
+            leaving: BTreeMap::new(),
             ports_counted: None,
             events: Vec::new(),
             recorded: Vec::new(),
@@ -144,12 +146,15 @@ impl Control {
         // Flows that were taken from the logs but did not reach the registry are reported again, or
         // all flows if the registry was lost.
         self.renew_tags();
+        let sources = published.sources;
         for service in published.services {
             let number = usize::from(service.service.number);
             let taken =
                 self.service_of(service, now).ok_or(ControlError::Foreign { what: "damaged" })?;
             self.services[number] = Some(taken);
         }
+        let active = self.sources();
+        self.leaving = sources.difference(&active).map(|address| (*address, None)).collect();
         self.is_dirty = false;
         self.take_over_flows()
     }

@@ -50,6 +50,12 @@ impl Numbers {
         Some((number as u16, known.is_none()))
     }
 
+    /// The backend of a VIP with a number.
+    pub(super) fn name(&self, number: u16, of: VipId) -> Option<BackendId> {
+        let (vip, backend) = self.backends.get(usize::from(number))?.as_ref()?;
+        (*vip == of).then_some(*backend)
+    }
+
     /// The backends by their numbers.
     pub(super) fn names(&self) -> impl Iterator<Item = (u32, BackendId)> {
         let numbered = (0..).zip(&self.backends);
@@ -82,6 +88,7 @@ impl Control {
         }
         checked(snapshot, &self.limits, self)?;
         self.generation = snapshot.generation;
+        let sources = self.sources();
         self.remove_vips(snapshot);
         for spec in &snapshot.vips {
             let number = self.number_of(&spec.id()).or_else(|| self.add_vip(spec));
@@ -89,6 +96,7 @@ impl Control {
                 self.list(number, spec, now);
             }
         }
+        self.retire_sources(sources);
         self.free_numbers();
         self.share_room();
         self.reinstate();

@@ -110,7 +110,8 @@ fn check_sources(snapshot: &Snapshot, limits: &Limits) -> Result<(), ApplyError>
     };
     let mut wanted = 0;
     for spec in full_nat {
-        let (vip, Sources { addresses, port_first, port_last }) = (spec.id(), &spec.sources);
+        let (vip, Sources { addresses, absent, port_first, port_last }) =
+            (spec.id(), &spec.sources);
         let unique: HashSet<&IpAddr> = addresses.iter().collect();
         let is_of_family = |it: &IpAddr| it.is_ipv4() == spec.address.is_ipv4();
         let fits = (1..=Sources::ADDRESSES_MAX).contains(&addresses.len())
@@ -121,14 +122,14 @@ fn check_sources(snapshot: &Snapshot, limits: &Limits) -> Result<(), ApplyError>
         if !fits {
             return Err(ApplyError::Sources { vip });
         }
-        if let Some(address) = addresses.iter().find(|it| used(it)).copied() {
+        if let Some(address) = addresses.iter().chain(absent).find(|it| used(it)).copied() {
             return Err(ApplyError::SourceUsed { vip, address });
         }
         // A program without full-nat has one place.
         if limits.ports_max == 1 {
             return Err(ApplyError::NoPorts { vip });
         }
-        wanted += addresses.len();
+        wanted += addresses.len() + absent.len();
     }
     if wanted > limits.sources_max as usize {
         let room = limits.sources_max as usize;

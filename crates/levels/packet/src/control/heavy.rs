@@ -24,7 +24,7 @@ const FLOWS_MAX: usize = 64;
 const CANDIDATES_MAX: usize = 1024;
 
 /// A flow with many bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Elephant {
     /// VIP of the flow.
     pub vip: VipId,
@@ -32,8 +32,12 @@ pub struct Elephant {
     pub flow: FlowId,
     /// Its backend; `None` if it has left since.
     pub backend: Option<BackendId>,
-    /// Estimate of its bytes in the window.
+    /// Estimate of its bytes in the window; those of all flows are at most the bytes counted at
+    /// their backend.
     pub bytes: u64,
+    /// Standard error of the estimate, as a part of it. `None` without packets
+    /// at the backend.
+    pub error: Option<f64>,
 }
 
 /// Bytes of a backend in a window.
@@ -50,7 +54,7 @@ pub struct BackendBytes {
 }
 
 /// The last complete window.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Elephants {
     /// Length of the window.
     pub window: Duration,
@@ -66,8 +70,8 @@ pub struct Elephants {
 #[derive(Debug, Default)]
 pub(super) struct Weighing {
     began: Option<Instant>,
-    /// Bytes of each backend number at the beginning of the window.
-    bytes_before: Vec<u64>,
+    /// Packets and bytes of each backend number at the beginning of the window.
+    before: Vec<[u64; 2]>,
     last: Option<Elephants>,
 }
 
@@ -88,23 +92,27 @@ impl Control {
         if window.is_some_and(|window| window < WINDOW) {
             return;
         }
-        let bytes = self.backend_bytes();
+        let counts = self.backend_counts();
         let cpus = self.memories.iter().flat_map(|memory| &memory.cpus);
         let sketches: Vec<_> = cpus.map(|cpu| cpu.turn_sketches()).collect();
         // The first window began before this process.
-        let last = window.map(|window| self.traffic(window, &sketches, &bytes));
+        let last = window.map(|window| self.traffic(window, &sketches, &counts));
         sketches.iter().for_each(Sketch::clear);
-        self.weighing = Weighing { began: Some(now), bytes_before: bytes, last };
+        self.weighing = Weighing { began: Some(now), before: counts, last };
     }
 
-    /// Bytes forwarded, by backend number.
-    fn backend_bytes(&self) -> Vec<u64> {
+    /// Packets and bytes forwarded, by backend number.
+    fn backend_counts(&self) -> Vec<[u64; 2]> {
         let cpus = || self.memories.iter().flat_map(|memory| &memory.cpus);
-        let bytes = |number| cpus().map(|cpu| cpu.backend(number)[1]).sum();
-        (0..self.limits.backends_max as usize).map(bytes).collect()
+        let counts = |number| {
+            cpus()
+                .map(|cpu| cpu.backend(number))
+                .fold([0; 2], |sum, it| [sum[0] + it[0], sum[1] + it[1]])
+        };
+        (0..self.limits.backends_max as usize).map(counts).collect()
     }
 
-    fn traffic(&self, window: Duration, sketches: &[Sketch<'_>], bytes: &[u64]) -> Elephants {
+    fn traffic(&self, window: Duration, sketches: &[Sketch<'_>], counts: &[[u64; 2]]) -> Elephants {
         let sample_every = self.limits.sample_every;
         let mut flows: Vec<_> = candidates(sketches)
             .into_iter()
@@ -116,29 +124,57 @@ impl Control {
                     flow: flow_of(&it, service)?,
                     backend: service.slots.holder(it.slot).map(|holder| holder.backend),
                     bytes: sampled * u64::from(sample_every),
+                    error: None,
                 })
             })
             .collect();
         flows.sort_by_key(|flow| std::cmp::Reverse(flow.bytes));
         flows.truncate(FLOWS_MAX);
-        let mut heavy = HashMap::<_, u64>::new();
-        for flow in &flows {
-            *heavy.entry((flow.vip, flow.backend)).or_default() += flow.bytes;
-        }
         let mut backends = Vec::new();
         for service in self.services.iter().flatten() {
             for (_, holder) in service.slots.held() {
                 let (vip, backend) = (service.id, holder.backend);
-                let number = usize::from(holder.number);
-                let before = self.weighing.bytes_before.get(number).copied().unwrap_or_default();
-                // A number that got another backend began at 0.
-                let bytes = bytes[number].checked_sub(before).unwrap_or(bytes[number]);
-                let heavy_bytes = heavy.get(&(vip, Some(backend))).copied().unwrap_or_default();
+                let [packets, bytes] = self.counted_in_window(usize::from(holder.number), counts);
+                let of_backend =
+                    flows.iter_mut().filter(|it| (it.vip, it.backend) == (vip, Some(backend)));
+                let heavy_bytes = bounded(of_backend, [packets, bytes], sample_every);
                 backends.push(BackendBytes { vip, backend, bytes, heavy_bytes });
             }
         }
+        // Those of other backends may have become smaller.
+        flows.sort_by_key(|flow| std::cmp::Reverse(flow.bytes));
         Elephants { window, sample_every, flows, backends }
     }
+
+    /// Packets and bytes of a backend number in the window.
+    fn counted_in_window(&self, number: usize, counts: &[[u64; 2]]) -> [u64; 2] {
+        let before = self.weighing.before.get(number).copied().unwrap_or_default();
+        // A number that got another backend began at 0.
+        [0, 1].map(|of| counts[number][of].checked_sub(before[of]).unwrap_or(counts[number][of]))
+    }
+}
+
+/// Reduces the estimates of a backend's flows in proportion, if together they are above its counted
+/// bytes: with few packets, one sample stands for more than there are. Sets their errors, and
+/// returns their sum.
+fn bounded<'a>(
+    flows: impl Iterator<Item = &'a mut Elephant>,
+    [packets, bytes]: [u64; 2],
+    sample_every: u32,
+) -> u64 {
+    let mut flows: Vec<_> = flows.collect();
+    let estimated: u64 = flows.iter().map(|flow| flow.bytes).sum();
+    let unsampled = 1.0 - f64::from(sample_every).recip();
+    let mean_bytes = (packets > 0).then(|| bytes as f64 / packets as f64);
+    for flow in &mut flows {
+        let samples = mean_bytes.map(|mean| flow.bytes as f64 / mean / f64::from(sample_every));
+        flow.error = samples.filter(|it| *it > 0.0).map(|it| (unsampled / it).sqrt());
+        if estimated > bytes {
+            flow.bytes =
+                (u128::from(flow.bytes) * u128::from(bytes) / u128::from(estimated)) as u64;
+        }
+    }
+    estimated.min(bytes)
 }
 
 /// The flows that any CPU remembers, by digest; those with the largest estimates if there are many.

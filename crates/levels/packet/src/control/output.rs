@@ -1,6 +1,7 @@
 //! Publishes one directory and one image to every memory.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -109,9 +110,10 @@ impl Output {
         &mut self,
         head: Directory,
         records: &[ServiceRecord],
+        leaving: &BTreeSet<IpAddr>,
         stations: &BTreeSet<Station>,
     ) -> Result<bool, NoSeed> {
-        directory::write(&self.limits, head, records, stations, &mut self.words)?;
+        directory::write(&self.limits, head, records, leaving, stations, &mut self.words)?;
         let (words, version) = &self.published;
         Ok(*version != self.version || self.words[..self.rings_at()] != words[..])
     }

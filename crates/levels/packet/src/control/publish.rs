@@ -1,5 +1,6 @@
 //! Publishes the desired state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -129,8 +130,14 @@ impl Control {
             .zip(&self.services)
             .filter_map(|(number, service)| Some(self.record(number, service.as_ref()?)))
             .collect();
-        let head = self.head();
-        self.output.write(head, &records, &self.stations).ok()
+        let (head, leaving) = (self.head(), self.leaving.keys().copied().collect());
+        let written = self.output.write(head, &records, &leaving, &self.stations);
+        if written.is_ok() || leaving.is_empty() {
+            return written.ok();
+        }
+        // No place in the table of VIPs, which has room for those of every snapshot.
+        self.leaving.clear();
+        self.output.write(head, &records, &BTreeSet::new(), &self.stations).ok()
     }
 
     /// Restricts translation to replies of flows that clients of VIPs opened, after every earlier

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use equipoise_core::Generation;
+use equipoise_core::{AdminState, Generation};
 
 use super::Control;
 use super::service::Service;
@@ -116,6 +116,8 @@ pub struct BackendStatus {
     pub standing: Standing,
     /// Whether it is a backup that rests, because another backend gets new flows.
     pub is_standby: bool,
+    /// The reason why it receives nothing, if the snapshot lists it.
+    pub gone: Option<Gone>,
     /// Whether the snapshot lists it.
     pub listed: bool,
     /// Whether the MAC address of its next hop is known.
@@ -130,6 +132,15 @@ pub struct BackendStatus {
     pub bytes: u64,
     /// Packets dropped after it was chosen.
     pub drops: u64,
+}
+
+/// The reason why a listed backend receives nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gone {
+    /// An operator or the file disabled it.
+    Disabled,
+    /// Its checks fail, and its flows have moved.
+    Unhealthy,
 }
 
 impl Control {
@@ -203,6 +214,7 @@ impl Control {
             slot,
             standing: spec.map_or(Standing::Draining, BackendSpec::standing),
             is_standby: spec.is_some_and(BackendSpec::is_standby),
+            gone: spec.and_then(gone),
             listed: spec.is_some(),
             reachable: hop.is_some_and(|hop| hop.destination_mac.is_some()),
             active,
@@ -212,6 +224,11 @@ impl Control {
             drops,
         }
     }
+}
+
+fn gone(spec: &BackendSpec) -> Option<Gone> {
+    let why = if spec.admin == AdminState::Down { Gone::Disabled } else { Gone::Unhealthy };
+    (spec.standing() == Standing::Gone).then_some(why)
 }
 
 fn add(sums: &mut [u64], counters: &[AtomicU64]) {

@@ -1,5 +1,6 @@
 //! Reads a directory that another process published.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::bytes::{bytes, get};
@@ -18,6 +19,8 @@ use crate::snapshot::{BackendId, Ports, Protocol, Sources, VipId};
 pub(crate) struct Published {
     pub(crate) head: Directory,
     pub(crate) services: Vec<PublishedService>,
+    /// Every source address of full-nat, also those that only known flows have.
+    pub(crate) sources: BTreeSet<IpAddr>,
 }
 
 /// A published service.
@@ -47,6 +50,7 @@ pub(crate) fn read(limits: &Limits, words: &[u64]) -> Option<Published> {
         *vips.get_mut(usize::from(service))? = Some(vip_id(vip, ports)?);
         Some(())
     };
+    let mut sources = BTreeSet::new();
     let entries = head.vip_mask as usize + 1;
     for index in 0..entries.max(PROBES_MAX) {
         let vip: Vip = get(bytes, at(limits.vips_offset), index)?;
@@ -58,6 +62,7 @@ pub(crate) fn read(limits: &Limits, words: &[u64]) -> Option<Published> {
                     known(range.service, &vip, Ports::Range(range.first, range.last))?;
                 }
             }
+            vip_kind::SOURCE => drop(sources.insert(address_of(&vip.address, vip.family)?)),
             _ => {}
         }
     }
@@ -67,7 +72,7 @@ pub(crate) fn read(limits: &Limits, words: &[u64]) -> Option<Published> {
         of.quic = quic_of(limits, bytes, &head, index, &of);
         Some(of)
     });
-    Some(Published { head, services: services.collect::<Option<_>>()? })
+    Some(Published { head, services: services.collect::<Option<_>>()?, sources })
 }
 
 /// The connection ids of the service at an index.
@@ -167,7 +172,7 @@ fn sources_of(limits: &Limits, bytes: &[u8], number: u16, vip: VipId) -> Option<
     };
     let addresses = (set.first..end).map(address).collect::<Option<Vec<_>>>()?;
     let port_last = set.port_first.checked_add(set.ports.checked_sub(1)?)?;
-    Some(Sources { addresses, port_first: set.port_first, port_last })
+    Some(Sources { addresses, absent: Vec::new(), port_first: set.port_first, port_last })
 }
 
 /// Converts an address from the directory; `None` if the family is invalid.

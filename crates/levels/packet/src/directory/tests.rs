@@ -57,16 +57,21 @@ fn written(records: &[ServiceRecord]) -> (Limits, Vec<u64>) {
     let limits = limits();
     let mut words = vec![u64::MAX; limits.directory_bytes() / 8];
     let head = Directory { vip_seed: 7, ..Directory::default() };
-    write(&limits, head, records, &stations(), &mut words).unwrap();
+    write(&limits, head, records, &leaving(), &stations(), &mut words).unwrap();
     write_ring(&limits, 0, &[0, 1, 0], &mut words);
     (limits, words)
+}
+
+/// A source address that only known flows have.
+fn leaving() -> BTreeSet<IpAddr> {
+    BTreeSet::from(["10.0.0.202".parse().unwrap()])
 }
 
 fn full_nat(text: &str, number: u16, sources: &[&str]) -> ServiceRecord {
     let mut record = record(vip(text, Ports::One(80)), Forward::FullNat, &[]);
     record.service.number = number;
     let addresses = sources.iter().map(|source| source.parse().unwrap()).collect();
-    record.sources = Sources { addresses, port_first: 5000, port_last: 5009 };
+    record.sources = Sources { addresses, port_first: 5000, port_last: 5009, ..Sources::default() };
     record
 }
 
@@ -93,6 +98,8 @@ fn what_is_written_is_read_back() {
     let (limits, words) = written(&records);
     let published = read(&limits, &words).unwrap();
     assert_eq!(published.services.len(), records.len());
+    let sources = records.iter().flat_map(|record| record.sources.addresses.clone());
+    assert_eq!(published.sources, sources.chain(leaving()).collect());
     let (mut first, mut changes_first) = (0, 0);
     for (record, found) in records.iter().zip(&published.services) {
         assert_eq!(found.vip, record.vip);
@@ -179,7 +186,7 @@ fn as_many_vips_as_there_is_room_for_fit() {
         })
         .collect();
     let mut words = vec![0; limits.directory_bytes() / 8];
-    write(&limits, Directory::default(), &records, &stations(), &mut words).unwrap();
+    write(&limits, Directory::default(), &records, &leaving(), &stations(), &mut words).unwrap();
     let published = read(&limits, &words).unwrap();
     assert!(published.services.iter().zip(&records).all(|(a, b)| a.vip == b.vip));
 }

@@ -28,7 +28,7 @@ pub(super) fn monotonic_ns() -> u64 {
 }
 
 /// Whether this machine has the address: then the kernel's source towards it is the address itself.
-pub(super) fn is_own(address: IpAddr) -> bool {
+pub(crate) fn is_own(address: IpAddr) -> bool {
     source_towards(address) == Some(address)
 }
 

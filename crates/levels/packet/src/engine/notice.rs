@@ -133,9 +133,28 @@ pub enum Notice {
         backend: IpAddr,
     },
     /// full-nat: this machine does not have a source address.
-    SourceElsewhere {
+    SourceAbsent {
         /// The source address.
         address: IpAddr,
+        /// Whether the VIP has another one, which new flows get.
+        is_left: bool,
+    },
+    /// full-nat: this machine has a source address that it did not have.
+    SourceBack {
+        /// The source address.
+        address: IpAddr,
+    },
+    /// full-nat: no flow has a removed source address any more.
+    SourceDrained {
+        /// The source address.
+        address: IpAddr,
+    },
+    /// full-nat: new flows found no free source port.
+    PortsExhausted {
+        /// The VIP.
+        vip: VipId,
+        /// Packets dropped since the last such event.
+        packets: u64,
     },
     /// There are more MAC addresses than the table can hold.
     TooManyMacs {
@@ -232,6 +251,8 @@ impl Notice {
             | Notice::Known { .. }
             | Notice::TunnelFound { .. }
             | Notice::TunnelWorks { .. }
+            | Notice::SourceBack { .. }
+            | Notice::SourceDrained { .. }
             | Notice::Drained { .. } => false,
             Notice::Peer { state, .. } => matches!(state, PeerState::Failed(_)),
             _ => true,
@@ -287,15 +308,26 @@ impl Notice {
                  replies to a port that full-nat uses too go to a client. Give full-nat addresses of its own, added \
                  after those of the machine"
             ),
-            Notice::SourceElsewhere { address } => {
+            Notice::SourceAbsent { address, is_left } => {
                 // An address that the machine uses for nothing else.
                 let added = if address.is_ipv4() { "/32" } else { "/128 preferred_lft 0" };
+                let flows = match is_left {
+                    true => "new flows get the other source addresses",
+                    false => "and no other one of the VIP, so `equipoise ready` fails",
+                };
                 write!(
                     f,
-                    "this machine does not have the source address {address}: replies return only if routers send it \
-                     here (ip addr add {address}{added} dev INTERFACE)"
+                    "this machine does not have the source address {address}, so replies to it are lost; {flows}: \
+                     ip addr add {address}{added} dev INTERFACE"
                 )
             }
+            Notice::SourceBack { address } => {
+                write!(f, "this machine has the source address {address} again: new flows get it")
+            }
+            Notice::SourceDrained { address } => write!(
+                f,
+                "no flow has the source address {address} any more: this machine may lose it"
+            ),
             _ => Ok(()),
         }
     }
@@ -334,6 +366,31 @@ impl Notice {
                 f,
                 "interface {interface} is a veth with VLANs, whose other end hides their tags from the program, so that \
                  they are lost: run `ethtool -K PEER txvlan off` in the network namespace of the other end"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes notices about flows without room.
+    fn flows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Moved { flows, pins_full: 0 } => {
+                write!(f, "{flows} flows lost their backend and go to others")
+            }
+            Notice::Moved { flows, pins_full } => write!(
+                f,
+                "{flows} flows go to other backends, {pins_full} of them for want of room among the pins: raise \
+                 [flows] pins-max and restart"
+            ),
+            Notice::RegistryFull { flows } => write!(
+                f,
+                "the flow registry is full: {flows} flows found no room or gave way to flows with more evidence; forged \
+                 addresses do this, otherwise raise [flows] max and restart"
+            ),
+            Notice::PortsExhausted { vip, packets } => write!(
+                f,
+                "{vip}: {packets} packets of new flows were dropped, because no source port was free (ports_exhausted): \
+                 add source-addresses, or lower closing-timeout"
             ),
             _ => Ok(()),
         }
@@ -395,6 +452,7 @@ impl Notice {
             | Notice::Nameless { .. }
             | Notice::Ledger { .. }
             | Notice::Moved { .. }
+            | Notice::PortsExhausted { .. }
             | Notice::RegistryFull { .. } => "packet.flows",
             Notice::NoRoute { .. }
             | Notice::Local { .. }
@@ -402,11 +460,12 @@ impl Notice {
             | Notice::OwnVip { .. }
             | Notice::NotForwarding { .. }
             | Notice::SourceShared { .. }
-            | Notice::SourceElsewhere { .. }
+            | Notice::SourceAbsent { .. }
+            | Notice::SourceBack { .. }
             | Notice::TooManyMacs { .. }
             | Notice::Network { .. } => "packet.route",
             Notice::Peer { .. } | Notice::NotSharing { .. } => "packet.peer",
-            Notice::Drained { .. } => "packet.drained",
+            Notice::Drained { .. } | Notice::SourceDrained { .. } => "packet.drained",
             Notice::TunnelFailed { .. }
             | Notice::NotCheckedThroughTunnel { .. }
             | Notice::NoTunnelChecks { .. } => "packet.tunnel-failed",
@@ -417,7 +476,9 @@ impl Notice {
     pub(super) fn log(&self) {
         let event = self.event();
         match self {
-            Notice::TunnelFound { .. } => tracing::debug!("{self}"),
+            Notice::TunnelFound { .. } | Notice::Peer { state: PeerState::Own, .. } => {
+                tracing::debug!("{self}");
+            }
             _ if self.is_warning() => tracing::warn!(event, "{self}"),
             _ => tracing::info!(event, "{self}"),
         }
@@ -476,26 +537,18 @@ impl fmt::Display for Notice {
             Notice::NotForwarding { .. }
             | Notice::OwnVip { .. }
             | Notice::SourceShared { .. }
-            | Notice::SourceElsewhere { .. } => self.setting(f),
+            | Notice::SourceAbsent { .. }
+            | Notice::SourceBack { .. }
+            | Notice::SourceDrained { .. } => self.setting(f),
             Notice::TooManyMacs { macs } => write!(
                 f,
                 "{macs} MAC addresses are to be taken on all interfaces together, and there is room for {}: frames to \
                  the others are left to the kernel; shorten `accept-mac`",
                 Station::MAX
             ),
-            Notice::Moved { flows, pins_full: 0 } => {
-                write!(f, "{flows} flows lost their backend and go to others")
+            Notice::Moved { .. } | Notice::RegistryFull { .. } | Notice::PortsExhausted { .. } => {
+                self.flows(f)
             }
-            Notice::Moved { flows, pins_full } => write!(
-                f,
-                "{flows} flows go to other backends, {pins_full} of them for want of room among the pins: raise \
-                 [flows] pins-max and restart"
-            ),
-            Notice::RegistryFull { flows } => write!(
-                f,
-                "the flow registry is full: {flows} flows found no room or gave way to flows with more evidence; forged \
-                 addresses do this, otherwise raise [flows] max and restart"
-            ),
             Notice::Drained { vip, backend } => {
                 write!(f, "{vip}: backend {backend} has drained, its last flow is over")
             }

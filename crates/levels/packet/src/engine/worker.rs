@@ -17,18 +17,20 @@ use self::load::{Loaded, load};
 use super::attach::Attachments;
 use super::capturing::{Capturing, mark};
 use super::device::Device;
-use super::kernel::{accepts_local, forwards, is_own, monotonic_ns, source_towards};
+use super::exhausted::PortsExhausted;
+use super::kernel::{accepts_local, forwards, is_own, monotonic_ns};
 use super::netlink::Netlink;
 use super::next_hops::{Change, NextHops};
 use super::notice::Notice;
 use super::offloads::Offloads;
 use super::place::Place;
+use super::sources::SourceAddresses;
 use super::tunnel_checks::TunnelChecks;
 use super::watch::Watch;
 use super::{EngineError, EngineOptions, EngineStatus, Explanation, Input, Leave, Wanted};
 use crate::abi::Forward;
 use crate::config::FleetSecret;
-use crate::control::{ApplyError, Control, FlowId, Tick};
+use crate::control::{ApplyError, Control, FlowId, FullNatFlow, Tick};
 use crate::fleet::Exchange;
 use crate::limits::Limits;
 use crate::packet::Parsed;
@@ -63,8 +65,10 @@ pub(super) struct Worker {
     stations: BTreeSet<Station>,
     /// Backends without a usable route, which have already been logged.
     said: BTreeSet<IpAddr>,
-    /// Sources of full-nat with a problem, which have already been logged.
-    said_sources: BTreeSet<IpAddr>,
+    /// Notices about settings of the kernel, which have already been logged.
+    said_settings: Vec<Notice>,
+    sources: SourceAddresses,
+    exhausted: PortsExhausted,
     not_learnt: (usize, Option<Instant>),
     network_retry: Option<Instant>,
     /// Whether the last write of the ledger failed.
@@ -119,7 +123,9 @@ impl Worker {
             wanted: Wanted::default(),
             stations: BTreeSet::new(),
             said: BTreeSet::new(),
-            said_sources: BTreeSet::new(),
+            said_settings: Vec::new(),
+            sources: SourceAddresses::default(),
+            exhausted: PortsExhausted::default(),
             not_learnt: (0, None),
             network_retry: None,
             ledger_failed: false,
@@ -131,7 +137,8 @@ impl Worker {
         };
         // A killed process may have left a capture.
         mark(worker.program.memory(), false);
-        worker.control.apply(&wanted.snapshot, now)?;
+        worker.sources.look(&wanted.snapshot);
+        worker.control.apply(&worker.effective(&wanted), now)?;
         worker.wanted = wanted;
         // Only after the snapshot is accepted: a rejected one must leave nothing behind.
         if is_new {
@@ -207,7 +214,11 @@ impl Worker {
     }
 
     pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
-        self.control.apply(&self.with_tunnels(&wanted), now)?;
+        let before = self.sources.look(&wanted.snapshot);
+        if let Err(error) = self.control.apply(&self.effective(&wanted), now) {
+            self.sources.restore(before);
+            return Err(error);
+        }
         self.end_capture_of_removed();
         self.wanted = wanted;
         self.judge_forwarding();
@@ -226,6 +237,14 @@ impl Worker {
         let vips = self.wanted.snapshot.vips.iter().map(|vip| vip.address).collect();
         let notice = self.tunnels.follow(&self.wanted.checks, vips, &self.hops.hops());
         notice.iter().for_each(Notice::log);
+    }
+
+    /// Returns the snapshot as far as it can be used: without source addresses that this machine
+    /// does not have, and with backends marked unhealthy if their checks through the tunnel fail.
+    fn effective(&self, wanted: &Wanted) -> Snapshot {
+        let mut snapshot = self.with_tunnels(wanted);
+        self.sources.restrict(&mut snapshot);
+        snapshot
     }
 
     /// Returns the snapshot, with backends marked unhealthy if their checks through the tunnel
@@ -256,10 +275,25 @@ impl Worker {
     /// once.
     fn judge_tunnels(&mut self, notices: &[Notice]) {
         notices.iter().for_each(Notice::log);
-        let snapshot = self.with_tunnels(&self.wanted);
-        // The same snapshot was accepted with other health.
+        self.apply_again("verdicts of checks through tunnels");
+    }
+
+    /// Notices that this machine has lost or got source addresses.
+    fn follow_sources(&mut self) {
+        let before = self.sources.look(&self.wanted.snapshot);
+        if self.sources.differ_from(&before) {
+            self.apply_again("source addresses");
+            self.sources.judge(&self.wanted.snapshot).iter().for_each(Notice::log);
+        }
+    }
+
+    /// Applies the same snapshot after a change of `what` decides how far it can be used. The next
+    /// tick publishes it; it is due at once.
+    fn apply_again(&mut self, what: &str) {
+        let snapshot = self.effective(&self.wanted);
+        // The same snapshot was accepted before.
         if let Err(error) = self.control.apply(&snapshot, Instant::now()) {
-            tracing::error!("packet: verdicts of checks through tunnels have no effect: {error}");
+            tracing::error!("packet: changed {what} have no effect: {error}");
         }
     }
 
@@ -277,6 +311,7 @@ impl Worker {
             interfaces: self.attachments.status(),
             tunnels: self.tunnels.reports(),
             ports: self.control.ports_in_use(monotonic_ns()),
+            absent_sources: self.sources.absent().clone(),
             kernel_bytes: u64::from(self.limits.tables_bytes)
                 + u64::from(self.limits.state_bytes)
                 + u64::from(self.limits.ports_bytes)
@@ -284,6 +319,10 @@ impl Worker {
             fleet: self.fleet_status(),
             heavy: self.control.heavy_traffic().cloned(),
         }
+    }
+
+    pub(super) fn flows_of_source(&self, source: SocketAddr) -> Vec<FullNatFlow> {
+        self.control.flows_of_source(source, monotonic_ns())
     }
 
     pub(super) fn control(&self) -> &Control {
@@ -306,7 +345,9 @@ impl Worker {
     ) -> Explanation {
         let parsed = Parsed::of_flow(source, destination, protocol.number(), source_mac);
         let twin = Twin::new(self.program.memory().clone(), self.limits);
-        let decision = twin.decide(&parsed, &Surroundings::default());
+        let around = Surroundings { now_ns: monotonic_ns(), ..Surroundings::default() };
+        let decision = twin.decide(&parsed, &around);
+        let at_backend = twin.source_of(&parsed, &decision);
         let serves = |vip: &VipId| {
             let (first, last) = vip.ports.bounds();
             vip.address == destination.ip()
@@ -328,7 +369,7 @@ impl Worker {
         let registered = pins.into_iter().find(|pin| Some(pin.vip) == vip && of_flow(&pin.flow));
         let known = decision.digest.is_some_and(|digest| self.control.is_registered(digest));
         let is_registered = registered.is_some() || known;
-        Explanation { decision, vip, registered, is_registered }
+        Explanation { decision, vip, source: at_backend, registered, is_registered }
     }
 
     /// Waits until the change is published. The control side pauses between publications, so this
@@ -357,6 +398,9 @@ impl Worker {
             *has_failed = noted.is_err();
             noted.is_ok()
         });
+        for address in self.control.release_sources(monotonic_ns()) {
+            Notice::SourceDrained { address }.log();
+        }
         self.tell(&tick, now);
         self.tell_peers();
         let has_seated = self.control.has_seated();
@@ -377,6 +421,8 @@ impl Worker {
         if tick.moved > 0 {
             Notice::Moved { flows: tick.moved, pins_full: tick.pins_full }.log();
         }
+        let dropped = self.control.ports_exhausted();
+        self.exhausted.look(dropped, now).iter().for_each(Notice::log);
         let (flows, said_at) = &mut self.not_learnt;
         *flows += tick.registry_full;
         let quiet = said_at.is_none_or(|at| now - at >= REGISTRY_FULL_LOG_EVERY);
@@ -407,6 +453,7 @@ impl Worker {
             Ok(true) => {
                 self.spread_hops();
                 self.judge_routes();
+                self.follow_sources();
                 if self.take_frames() {
                     // Frames to a new address must not wait for a tick.
                     self.publish(now);
@@ -438,6 +485,7 @@ impl Worker {
     /// Checks forwarding: replies under nat use the kernel's routing tables, which require
     /// forwarding to be enabled.
     fn judge_forwarding(&mut self) {
+        let mut notices = Vec::new();
         for v6 in [false, true] {
             let translates =
                 |vip: &VipSpec| vip.forward.translates() && vip.address.is_ipv6() == v6;
@@ -446,45 +494,23 @@ impl Worker {
             }
             let off = self.wanted.interfaces.keys().find(|name| !forwards(name, v6));
             if let Some(interface) = off {
-                Notice::NotForwarding { interface: Arc::clone(interface), v6 }.log();
+                notices.push(Notice::NotForwarding { interface: Arc::clone(interface), v6 });
             }
         }
-        self.judge_own_vips();
-        self.judge_sources();
+        notices.extend(self.judge_own_vips());
+        notices.iter().filter(|it| !self.said_settings.contains(it)).for_each(Notice::log);
+        self.said_settings = notices;
+        self.sources.judge(&self.wanted.snapshot).iter().for_each(Notice::log);
     }
 
     /// Checks nat's VIPs that this machine has itself. The kernel routes replies while the MAC
     /// address of their next hop is unknown, and takes those from its own address for forged.
-    fn judge_own_vips(&self) {
+    fn judge_own_vips(&self) -> Option<Notice> {
         let vips = self.wanted.snapshot.vips.iter();
         let mut vips = vips.filter(|vip| vip.forward.translates() && vip.address.is_ipv4());
-        let Some(vip) = vips.find(|vip| is_own(vip.address)).map(|vip| vip.address) else {
-            return;
-        };
-        if let Some(interface) = self.wanted.interfaces.keys().find(|name| !accepts_local(name)) {
-            Notice::OwnVip { vip, interface: Arc::clone(interface) }.log();
-        }
-    }
-
-    /// Checks the source addresses of full-nat: the network must bring their packets here, and this
-    /// machine's own connections must not use them.
-    fn judge_sources(&mut self) {
-        let mut wrong = BTreeSet::new();
-        for vip in &self.wanted.snapshot.vips {
-            for &address in &vip.sources.addresses {
-                let own =
-                    vip.backends.iter().find(|it| source_towards(it.address) == Some(address));
-                let notice = match own {
-                    Some(backend) => Notice::SourceShared { address, backend: backend.address },
-                    None if !is_own(address) => Notice::SourceElsewhere { address },
-                    None => continue,
-                };
-                if wrong.insert(address) && !self.said_sources.contains(&address) {
-                    notice.log();
-                }
-            }
-        }
-        self.said_sources = wrong;
+        let vip = vips.find(|vip| is_own(vip.address))?.address;
+        let interface = self.wanted.interfaces.keys().find(|name| !accepts_local(name))?;
+        Some(Notice::OwnVip { vip, interface: Arc::clone(interface) })
     }
 
     /// Logs problems with the route to each backend, once.

@@ -18,6 +18,7 @@ use super::channel::{Channel, PeerError};
 use super::status::{ExchangeStatus, Peer, PeerState, State};
 use crate::config::{FleetConfig, FleetSecret};
 use crate::control::{Ack, Collected, Control, FleetMessage, Position};
+use crate::engine::kernel::is_own;
 use crate::privileges::{Capabilities, give_up};
 
 /// Maximum time for a connection, a handshake, or an answer.
@@ -191,6 +192,11 @@ impl Shared {
     fn send_to(&self, index: usize, tables: &impl Tables) {
         let mut known = (0, Position::default());
         while !self.stops() {
+            if self.is_self(index) {
+                self.set_state(index, PeerState::Own, tables);
+                self.wait(None, RETRY_SELF);
+                continue;
+            }
             let pause = match self.converse(index, &mut known, tables) {
                 Ok(Ended::Stopped) => return,
                 Ok(Ended::Own) => {
@@ -205,6 +211,14 @@ impl Shared {
             self.change(index, |peer| peer.has_all = false);
             self.wait(None, pause);
         }
+    }
+
+    /// Whether the address of a peer is that of this balancer. Other addresses that lead here are
+    /// recognized by the answer.
+    fn is_self(&self, index: usize) -> bool {
+        let (peer, listen) = (self.config.peers[index], self.config.listen);
+        let is_any = listen.ip().is_unspecified() && peer.port() == listen.port();
+        peer == listen || is_any && is_own(peer.ip())
     }
 
     /// Sends flows over one connection. `known`: the node and its position.

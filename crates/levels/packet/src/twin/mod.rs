@@ -15,6 +15,7 @@ mod tables;
 mod translated;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 pub use decision::{Decision, Route, Surroundings, Verdict};
 use pick::{Choice, Occasion};
@@ -27,6 +28,7 @@ use translated::{Translated, digest_at_slot};
 
 use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, SERVICE_QUIC, Sender, Service};
 use crate::digest::Digest;
+use crate::directory::address_of;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::packet::{AddressBytes, Icmp, Parsed, Place, Tuple, protocol};
@@ -111,6 +113,24 @@ impl Twin {
             self.fragments.insert(FragmentKey::of(parsed), fragment);
         }
         decision
+    }
+
+    /// full-nat: the source that a packet of a known flow has at its backend. `decision` is of the
+    /// packet.
+    pub fn source_of(&self, parsed: &Parsed, decision: &Decision) -> Option<SocketAddr> {
+        let (at, slot, (_, backend)) = (decision.service?, decision.slot?, decision.backend?);
+        if at.service.forward != Forward::FullNat as u8 {
+            return None;
+        }
+        let (around, state) = (Surroundings::default(), State::new(&self.memory, 0, false));
+        let (address, port) = self.reader()?.read(|view| {
+            let tables = Tables::new(view, &self.limits);
+            let packet = Packet { parsed, around: &around, state: &state, tables: &tables };
+            let digest = tables.tuple_digest(&at.service, &parsed.tuple);
+            let digest = digest_at_slot(&at.service, digest, slot);
+            packet.ports().source_of(digest, backend.number)
+        })?;
+        Some(SocketAddr::new(address_of(&address, parsed.tuple.family)?, port))
     }
 
     /// `None`: nothing is published (yet).

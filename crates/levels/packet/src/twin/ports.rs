@@ -268,6 +268,14 @@ impl<'a> Ports<'a> {
         line.filter(|at| at.load(Acquire) == word).for_each(|at| self.change(at, word, 0));
     }
 
+    /// The source of a known flow to a backend.
+    pub(super) fn source_of(&self, digest: Digest, backend: u16) -> Option<(AddressBytes, u16)> {
+        let (index, word) = self.find(digest)?;
+        let port = self.memory.port(index);
+        let is_of_backend = (word >> BACKEND_SHIFT) as u16 == backend;
+        is_of_backend.then(|| (address_at(port, SOURCE), ports_of(port)[2]))
+    }
+
     /// The flow of a reply to a source address.
     pub(super) fn of_reply(&self, from: &Tuple) -> Option<Answered> {
         let key = self.tables.port_key(from);
@@ -283,10 +291,7 @@ impl<'a> Ports<'a> {
         let number = service_of(port);
         let set = self.tables.source_set(number).filter(|set| set.sources > 0)?;
         let at = self.tables.service(set.service).filter(|at| at.service.number == number)?;
-        let mut client = AddressBytes::default();
-        for (bytes, word) in client.as_chunks_mut::<8>().0.iter_mut().zip(&port[CLIENT..]) {
-            *bytes = word.load(Relaxed).to_ne_bytes();
-        }
+        let client = address_at(port, CLIENT);
         let is_used = word != 0 && stage_of(word) != TAKEN;
         is_used.then_some(Answered { index, count: word >> COUNT_SHIFT, at, client, word })
     }
@@ -312,7 +317,7 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// A port in use, for its counts.
+/// A port in use, for its counts and its flow.
 pub(crate) struct PortState {
     word: u64,
     /// Number of its service.
@@ -329,11 +334,54 @@ impl PortState {
         (word != 0).then(|| PortState { word, service: service_of(port), backend })
     }
 
+    /// The source address of its flow.
+    pub(crate) fn source(&self, port: &[AtomicU64]) -> AddressBytes {
+        address_at(port, SOURCE)
+    }
+
+    /// The client of its flow, the port of the VIP and the source, with their ports.
+    pub(crate) fn flow(&self, port: &[AtomicU64]) -> PortFlow {
+        let [client_port, vip_port, source_port] = ports_of(port);
+        let (client, source) = (address_at(port, CLIENT), address_at(port, SOURCE));
+        PortFlow { client: (client, client_port), vip_port, source: (source, source_port) }
+    }
+
+    /// Seconds since the last packet of its flow, accurate to 2 s.
+    pub(crate) fn idle_seconds(&self, now_ns: u64) -> u64 {
+        let ticks = age(self.word, (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK);
+        (ticks << TRANSLATED_TICK_SHIFT) / 1_000_000_000
+    }
+
     /// Whether its flow has expired, by the ticks of its service: established TCP, closing TCP,
     /// UDP.
     pub(crate) fn is_over(&self, lives: [u16; 3], now_ns: u64) -> bool {
         age(self.word, (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK) > life(self.word, lives)
     }
+}
+
+/// The flow of a port.
+pub(crate) struct PortFlow {
+    /// Address and port of the client.
+    pub(crate) client: (AddressBytes, u16),
+    /// Port of the VIP.
+    pub(crate) vip_port: u16,
+    /// Address and port that the backend sees.
+    pub(crate) source: (AddressBytes, u16),
+}
+
+/// Reads the address that begins at a word of a port.
+fn address_at(port: &[AtomicU64], word: usize) -> AddressBytes {
+    let mut address = AddressBytes::default();
+    for (bytes, word) in address.as_chunks_mut::<8>().0.iter_mut().zip(&port[word..]) {
+        *bytes = word.load(Relaxed).to_ne_bytes();
+    }
+    address
+}
+
+/// The client's port, the VIP's and the source's.
+fn ports_of(port: &[AtomicU64]) -> [u16; 3] {
+    let bytes = port[PORTS].load(Relaxed).to_ne_bytes();
+    [0, 2, 4].map(|at| u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
 /// Ticks since the flow's last packet. Another CPU may have stored the next tick after this one

@@ -8,11 +8,16 @@ fn counts(word: &str, count: u64) -> BTreeMap<String, u64> {
     BTreeMap::from([(word.to_owned(), count)])
 }
 
+fn source(address: &str, state: &str, ports_in_use: u64) -> SourceAddressStatus {
+    SourceAddressStatus { address: address.into(), state: state.into(), ports_in_use }
+}
+
 fn packet() -> PacketStatus {
     let backend = VipBackendStatus {
         name: "b1".into(),
         address: "10.0.0.1:80".into(),
         state: "draining".into(),
+        reason: None,
         listed: false,
         reachable: false,
         tunnel: None,
@@ -24,9 +29,22 @@ fn packet() -> PacketStatus {
         bytes_total: 2048,
         drops_total: 6,
     };
+    let gone = VipBackendStatus {
+        name: "b2".into(),
+        state: "gone".into(),
+        reason: Some("unhealthy".into()),
+        listed: true,
+        flows: 0,
+        ..backend.clone()
+    };
     let vip = VipStatus {
         quic: Vec::new(),
         source_ports: None,
+        source_addresses: vec![
+            source("10.0.0.200", "own", 3),
+            source("10.0.0.201", "absent", 0),
+            source("10.0.0.202", "draining", 4),
+        ],
         vip: "192.0.2.1:80/tcp".into(),
         pool: "web".into(),
         forward: "nat".into(),
@@ -39,7 +57,7 @@ fn packet() -> PacketStatus {
         decisions: counts("ring", 100),
         drops: counts("no_backend", 3),
         notes: counts("reply", 9),
-        backends: vec![backend],
+        backends: vec![backend, gone],
     };
     PacketStatus {
         interfaces: vec![InterfaceStatus {
@@ -101,6 +119,9 @@ fn what_is_wrong_is_said_in_words() {
         details(&packet()),
         [
             "interface eth0: another program",
+            "192.0.2.1:80/tcp: this machine does not have the source address 10.0.0.201: `ip addr add` it",
+            "192.0.2.1:80/tcp: source address 10.0.0.202 drains: 4 flows keep it",
+            "192.0.2.1:80/tcp: backend b2 is gone: unhealthy",
             "192.0.2.1:80/tcp: dropped 3 no_backend",
             "192.0.2.1:80/tcp: noted 9 reply",
             "packets of no VIP: dropped 1 tables",

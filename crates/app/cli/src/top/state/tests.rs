@@ -91,6 +91,21 @@ fn a_page_of_80_by_24_has_the_headline_the_tabs_and_trouble_first() {
 }
 
 #[test]
+fn a_reason_that_its_column_cuts_is_below_the_table_and_events_are_by_time() {
+    let [b1, b2, _] = three();
+    let detail = "192.0.2.1:80/tcp: no answer through the tunnel within 1s";
+    let failing = json!({ "state": "unhealthy", "health": "unhealthy", "health_detail": detail });
+    let mut state = state(&[b1, b2, backend("b3", &failing)]);
+    let shown = page(&mut state, 80, 24);
+    assert!(shown[6].ends_with('…'), "{shown:#?}");
+    assert_eq!(shown[21], format!("web/b3: {detail}"));
+    assert_eq!(shown[22], "1 of 3, trouble first");
+    keys(&mut state, "e");
+    let shown = page(&mut state, 80, 24);
+    assert!(shown[22].ends_with("newest first"), "{shown:#?}");
+}
+
+#[test]
 fn a_page_of_120_by_40_has_more_columns() {
     let page = page(&mut state(&three()), 120, 40);
     let heading = "BACKEND  STATE      REQ/S  IN FLIGHT  LIMIT  WEIGHT  ERR/S  SERVICE   SHARE  REGION  ADDRESS      WHY";
