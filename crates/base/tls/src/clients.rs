@@ -36,6 +36,14 @@ impl Clients {
         clients.verifier().map(|_| clients)
     }
 
+    pub(crate) fn authorities(&self) -> &[CertificateDer<'static>] {
+        &self.authorities
+    }
+
+    pub(crate) fn is_required(&self) -> bool {
+        self.required
+    }
+
     pub(crate) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
         let unusable = |error: String| CertificateError::Unusable(error);
         let mut roots = RootCertStore::empty();

@@ -16,6 +16,8 @@ mod ocsp;
 mod peer;
 mod profile;
 mod server;
+mod ticket_keys;
+mod tickets;
 mod verifier;
 
 pub use automatic::AutomaticName;
@@ -30,4 +32,6 @@ pub use ocsp::OcspError;
 pub use peer::{NotThePeer, PeerCertificate, PeerCertificates, PeerIdentity, PeerTls};
 pub use profile::Profile;
 pub use server::{Protocols, ServerTls, TlsOptions};
+pub use ticket_keys::{NoRandomNumbers, TicketKeys};
+pub use tickets::{TicketNames, Tickets};
 pub use verifier::Trust;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::NoServerSessionStorage;
 use rustls::{Error, ServerConfig};
 
@@ -12,6 +11,7 @@ use crate::certificate::Certificate;
 use crate::clients::Clients;
 use crate::names::ByName;
 use crate::profile::{PROVIDER, Profile};
+use crate::tickets::{ListenerTickets, TicketNames, Tickets};
 
 /// The application protocols of a listener, or those that a client offers, as in ALPN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,13 +54,15 @@ pub struct TlsOptions {
     pub automatic: Vec<AutomaticName>,
 }
 
-/// TLS of a listener. Two are equal if they have the same options and certificates.
+/// TLS of a listener. Two are equal if they have the same options and certificates, whichever keys
+/// their tickets have.
 #[derive(Clone)]
 pub struct ServerTls {
     options: TlsOptions,
     certificates: Arc<[Certificate]>,
     config: Arc<ServerConfig>,
     by_name: Arc<ByName>,
+    tickets: Tickets,
 }
 
 impl ServerTls {
@@ -82,15 +84,34 @@ impl ServerTls {
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::clone(&by_name) as _);
-        // Clients keep their sessions as tickets. The keys of tickets are random, replaced every
-        // 6 hours and forgotten after 12. There is no memory of sessions here.
-        config.ticketer = Ticketer::new()?;
+        // Clients keep their sessions as tickets. There is no memory of sessions here.
+        let tickets = Tickets::new().map_err(|_| Error::FailedToGetRandomBytes)?;
+        let names = names(&certificates, &options);
+        config.ticketer = ListenerTickets::new(&tickets, &names, options.clients.as_ref());
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = options.protocols.alpn();
-        Ok(ServerTls { options, certificates, config: Arc::new(config), by_name })
+        Ok(ServerTls { options, certificates, config: Arc::new(config), by_name, tickets })
     }
 
-    /// The same with other certificates. Tickets of clients stay valid.
+    /// The same with tickets by these keys, instead of keys of its own.
+    #[must_use]
+    pub fn with_tickets(&self, tickets: &Tickets) -> ServerTls {
+        let mut new = self.clone();
+        new.tickets = tickets.clone();
+        let names = names(&new.certificates, &new.options);
+        let ticketer = ListenerTickets::new(tickets, &names, new.options.clients.as_ref());
+        Arc::make_mut(&mut new.config).ticketer = ticketer;
+        new
+    }
+
+    /// The names by which this listener shares its tickets with other machines; `None`: it shares
+    /// none, because a ticket stands for the certificate of its client.
+    pub fn ticket_names(&self) -> Option<TicketNames> {
+        let shares = self.options.clients.is_none();
+        shares.then(|| names(&self.certificates, &self.options))
+    }
+
+    /// The same with other certificates. Tickets of clients stay valid if the names are the same.
     pub fn with_certificates(&self, certificates: Vec<Certificate>) -> ServerTls {
         let certificates = in_order(certificates, &self.options);
         let by_name =
@@ -99,7 +120,9 @@ impl ServerTls {
         let mut config = ServerConfig::clone(&self.config);
         config.cert_resolver = Arc::clone(&by_name) as _;
         let (options, config) = (self.options.clone(), Arc::new(config));
-        ServerTls { options, certificates, config, by_name }
+        let new =
+            ServerTls { options, certificates, config, by_name, tickets: self.tickets.clone() };
+        new.with_tickets(&self.tickets)
     }
 
     /// The certificate for a client that asks for this name, in lower case, and accepts every kind
@@ -148,6 +171,12 @@ fn in_order(mut certificates: Vec<Certificate>, options: &TlsOptions) -> Arc<[Ce
         place.map(|place| place + 1)
     });
     certificates.into()
+}
+
+/// All names that its certificates are for, also those that are awaited.
+fn names(certificates: &[Certificate], options: &TlsOptions) -> TicketNames {
+    let awaited = options.automatic.iter().map(|it| it.name.clone());
+    certificates.iter().flat_map(|it| it.names().iter().cloned()).chain(awaited).collect()
 }
 
 impl PartialEq for ServerTls {

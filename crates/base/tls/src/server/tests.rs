@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::io;
+use std::time::SystemTime;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
@@ -11,11 +12,17 @@ use rustls::{
 };
 
 use super::*;
+use crate::TicketKeys;
 use crate::certificate::CertificateFiles;
 
 fn server(options: TlsOptions) -> ServerTls {
+    server_of(&["a.example"], options)
+}
+
+fn server_of(names: &[&str], options: TlsOptions) -> ServerTls {
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(["a.example".to_string()]).unwrap();
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    let params = CertificateParams::new(names).unwrap();
     let chain = params.self_signed(&key).unwrap().pem();
     let certificate = Certificate::from_pem(&chain, &key.serialize_pem()).unwrap();
     ServerTls::new(options, vec![certificate]).unwrap()
@@ -90,6 +97,70 @@ fn sessions_are_resumed_by_tickets_in_both_versions() {
             .collect();
         assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed], "{version:?}");
     }
+}
+
+/// Whether a session of the first is resumed at the second.
+fn resumes(
+    version: &'static SupportedProtocolVersion,
+    first: &ServerTls,
+    second: &ServerTls,
+) -> bool {
+    let mut roots = RootCertStore::empty();
+    for server in [first, second] {
+        roots.add(server.certificates()[0].key().cert[0].clone()).unwrap();
+    }
+    let client = ClientConfig::builder_with_provider(PROVIDER.clone())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client = Arc::new(client);
+    handshake(&client, first).unwrap();
+    handshake(&client, second).unwrap().handshake_kind() == Some(HandshakeKind::Resumed)
+}
+
+#[test]
+fn tickets_of_shared_keys_are_valid_at_listeners_of_the_same_names_and_rules_alone() {
+    let keys = TicketKeys::default().rotated(SystemTime::now()).unwrap().unwrap();
+    let machine = || {
+        let tickets = Tickets::new().unwrap();
+        tickets.share(keys.clone());
+        tickets
+    };
+    let (here, there) = (machine(), machine());
+    // A machine that has the keys for one scope.
+    let scoped = Tickets::new().unwrap();
+    let names = server(TlsOptions::default()).ticket_names().unwrap();
+    scoped.share_for([(names.clone(), here.for_names(&names).unwrap())]);
+    let authority = {
+        let key = KeyPair::generate().unwrap();
+        CertificateParams::default().self_signed(&key).unwrap().pem()
+    };
+    let asking = || TlsOptions {
+        clients: Some(Clients::from_pem(&authority, false).unwrap()),
+        ..TlsOptions::default()
+    };
+    let plain = |tickets: &Tickets| server(TlsOptions::default()).with_tickets(tickets);
+    for version in [&TLS12, &TLS13] {
+        // The certificates differ; their names are the same.
+        assert!(resumes(version, &plain(&here), &plain(&there)));
+        assert!(resumes(version, &plain(&here), &plain(&scoped)));
+        assert!(resumes(version, &plain(&scoped), &plain(&there)));
+        let renewed = plain(&here).with_certificates(plain(&here).certificates().to_vec());
+        assert!(resumes(version, &plain(&there), &renewed));
+        assert!(!resumes(version, &plain(&here), &plain(&Tickets::new().unwrap())));
+        let more = server_of(&["a.example", "b.example"], TlsOptions::default());
+        assert!(!resumes(version, &plain(&here), &more.with_tickets(&there)));
+        assert!(!resumes(version, &plain(&here), &more.with_tickets(&scoped)));
+        // A listener that asks for certificates takes no ticket of another machine, and none of a
+        // listener that does not ask.
+        let asks = |tickets: &Tickets| server(asking()).with_tickets(tickets);
+        assert!(resumes(version, &asks(&here), &asks(&here)));
+        assert!(!resumes(version, &asks(&here), &asks(&there)));
+        assert!(!resumes(version, &plain(&here), &asks(&here)));
+        assert!(!resumes(version, &asks(&here), &plain(&here)));
+    }
+    assert_eq!(server(asking()).ticket_names(), None);
 }
 
 #[test]
