@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-planes",
             "equipoise-planning",
             "equipoise-status",
+            "equipoise-tickets",
             // The slice level: its protocol, its leader's side, and for tests workers and DDS.
             "equipoise-slice",
             "equipoise-slices",
@@ -171,6 +172,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-limits", &["equipoise-basics"]),
     ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),
     ("equipoise-tls", &[]),
+    ("equipoise-tickets", &["equipoise-basics", "equipoise-store", "equipoise-tls"]),
     ("equipoise-health", &["equipoise-basics", "equipoise-core", "equipoise-tls"]),
     (
         "equipoise-packet",

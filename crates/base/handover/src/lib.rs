@@ -24,6 +24,8 @@ mod systemd;
 
 pub use channel::{Channel, ChannelError};
 pub use departing::Departing;
-pub use message::{AddedBackend, BackendState, HandoverMessage, Replaced, UdpClient, VERSION};
+pub use message::{
+    AddedBackend, BackendState, HandoverMessage, Replaced, TicketKeysText, UdpClient, VERSION,
+};
 pub use sockets::{Inherited, Listening, SocketName};
 pub use systemd::activated;

@@ -38,6 +38,9 @@ pub enum HandoverMessage {
         /// Backends that operators added.
         #[serde(default)]
         added: Vec<AddedBackend>,
+        /// Keys of session tickets.
+        #[serde(default)]
+        ticket_keys: TicketKeysText,
     },
     /// The successor can serve.
     Ready,
@@ -56,6 +59,16 @@ pub enum HandoverMessage {
     },
     /// All clients are sent: the successor accepts from now on.
     Begin,
+}
+
+/// Keys of session tickets as JSON, or an empty text. Its `Debug` does not show it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TicketKeysText(pub String);
+
+impl std::fmt::Debug for TicketKeysText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TicketKeysText")
+    }
 }
 
 /// A replaced process that still serves clients.

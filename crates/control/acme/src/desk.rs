@@ -91,6 +91,11 @@ impl NodeDesk {
         NodeAnswer { edition, names, answers: given.answers }
     }
 
+    /// Whether nodes get the certificate and the private key of this name.
+    pub fn gives(&self, name: &str) -> bool {
+        self.given.borrow().1.names.contains_key(name)
+    }
+
     fn note(&self, node: &str, number: u64) {
         let at = Instant::now();
         self.asked.send_if_modified(|asked| {

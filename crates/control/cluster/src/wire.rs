@@ -31,8 +31,8 @@ pub const RENEW: &str = "/cluster/v1/renew";
 pub const REPORT: &str = "/cluster/v1/report";
 /// Instructions, as server-sent events.
 pub const INSTRUCTIONS: &str = "/cluster/v1/instructions";
-/// A node's question for certificates of front doors, and the controller's answer, which may take
-/// two seconds. Both are of `equipoise_acme`.
+/// A node's question for certificates of front doors (of `equipoise_acme`) or for keys of session
+/// tickets (of `equipoise_tickets`), and the controller's answer, which may take two seconds.
 pub const CERTIFICATES: &str = "/cluster/v1/certificates";
 /// The state of the cluster.
 pub const MEMBERS: &str = "/cluster/v1/members";

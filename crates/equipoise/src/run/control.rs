@@ -20,12 +20,14 @@ use equipoise_session::registry::{PoolState, RegistryHandle};
 use equipoise_status::rates::{PERIOD, RateWindow};
 use equipoise_status::session::totals;
 use equipoise_status::tls::CertificateProblems;
+use equipoise_tickets::Tickets;
 
 use crate::run::added::Added;
 use crate::run::discovered::with_discovered;
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
 use crate::run::reload::Reloads;
+use crate::run::tickets::with_tickets;
 use crate::run::upgrade::Upgrades;
 
 /// The control side of a running process.
@@ -62,6 +64,8 @@ pub(crate) struct Levels {
     pub(crate) slices: Arc<SlicePlane>,
     /// The certificates that this process obtains itself.
     pub(crate) orders: Orders,
+    /// Keys of session tickets.
+    pub(crate) tickets: Tickets,
     /// Sources of pools' backends.
     pub(crate) discovery: Discovery,
     /// Backends that operators added.
@@ -136,6 +140,7 @@ impl Control {
         tokio::spawn(Arc::clone(self).follow_pools());
         tokio::spawn(Arc::clone(self).follow_made());
         tokio::spawn(Arc::clone(self).follow_certificates());
+        self.start_tickets();
         tokio::spawn(Arc::clone(self).learn_sources());
         tokio::spawn(Arc::clone(self).follow_plan());
     }
@@ -245,9 +250,10 @@ impl Control {
     }
 
     /// The session level's configuration with elastic backends, peers, the sets of these sources,
-    /// added backends and resolved addresses.
+    /// added backends, resolved addresses and keys of session tickets.
     pub(super) fn session(&self, config: &SessionConfig, sources: &[Discover]) -> SessionConfig {
-        let joined = with_joined(&self.levels.planner, config);
+        let mut joined = with_joined(&self.levels.planner, config);
+        with_tickets(&self.levels.tickets, &mut joined);
         self.levels.hosts.resolved(self.levels.with_found(sources, joined))
     }
 

@@ -14,6 +14,7 @@ mod operator;
 mod planning;
 mod reload;
 mod spans;
+mod tickets;
 mod upgrade;
 
 pub(crate) use agent::agent;
@@ -41,6 +42,7 @@ use equipoise_planning::Planner;
 use equipoise_session::config::{Challenges, SessionConfig};
 use equipoise_session::registry::{Registry, RegistryOptions};
 use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
+use equipoise_tickets::Tickets;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -114,6 +116,7 @@ impl Running {
         let entrance = Entrance::open(&config.operations)?;
         let (discovery, hosts) = (sources(&config), HostNames::new());
         let mut session = learn(&discovery, &hosts, &config, NAMES_WITHIN).await;
+        let tickets = tickets::of_process(&mut session)?;
         let challenges = Challenges::default();
         let sockets = (inherited.clone(), predecessor.is_some());
         let plane = Plane::start(&config, &logs, challenges.clone(), sockets)?;
@@ -123,30 +126,29 @@ impl Running {
         let lines = plane.data.log_lines();
         let dns = DnsPlane::new(plane.threads, lines, inherited.clone(), challenges.clone());
         let dns = Arc::new(dns);
-        let (before, added) = of_before(predecessor, &dns, &config).await?;
+        let (before, added) = of_before(predecessor, &dns, &config, &tickets).await?;
         if !before.is_empty() || !added.is_empty() {
             session = plane.continue_with(&before, added.join(session), &hosts).await?;
         }
-        let wish = PacketWish::new(config.packet.clone(), session.pools);
         let seen = plane.registry.pools().borrow().clone();
-        packet.follow(wish, &seen).await?;
+        packet.follow(PacketWish::new(config.packet.clone(), session.pools), &seen).await?;
         let desk = NodeDesk::new();
-        let desks = (entrance.journal(), Arc::new(Desk(Arc::clone(&desk))) as Arc<_>);
+        let desks = (entrance.journal(), Desk::new(&desk, &tickets) as Arc<_>);
         let planner = planning::start(&config, plane.registry.clone(), desks).await;
         let planner = planner.context("cannot start planning")?;
         let slices = SlicePlane::new(&config);
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
-        let registry = plane.registry;
         let orders = orders(challenges, &dns, &planner, desk);
         orders.follow(config.acme.clone());
         let levels = Levels {
-            registry,
+            registry: plane.registry,
             packet,
             dns,
             planner,
             slices,
             orders,
+            tickets,
             discovery,
             added,
             hosts,
@@ -289,10 +291,11 @@ async fn of_before(
     predecessor: &mut Option<Predecessor>,
     dns: &DnsPlane,
     config: &Config,
+    tickets: &Tickets,
 ) -> anyhow::Result<(Vec<BackendState>, Added)> {
     let Some(predecessor) = predecessor else { return Ok((Vec::new(), Added::kept(config))) };
     dns.prepare(&config.dns)?;
-    predecessor.prepared(config).await
+    predecessor.prepared(config, tickets).await
 }
 
 /// Sources of backends, with the sets of an earlier process.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use equipoise_testkit::{EtcdMembers, HttpBackend, ReservedPort, eventually, free_port};
 
+use crate::common::s_client::s_client;
 use crate::common::{Process, equipoise, stderr, stdout, text};
 use crate::pebble::Pebble;
 use crate::{DAY, api, ask, serial};
@@ -46,13 +47,13 @@ struct Site {
     pebble: Pebble,
     etcd: EtcdMembers,
     backend: HttpBackend,
-    ports: [ReservedPort; 3],
+    ports: [ReservedPort; 4],
 }
 
 impl Site {
     fn new(test: &str) -> Option<Site> {
-        let ports = [free_port(), free_port(), free_port()];
-        let [http, _, nowhere] = &ports;
+        let ports = [free_port(), free_port(), free_port(), free_port()];
+        let [http, _, nowhere, _] = &ports;
         let pebble = Pebble::stopped(test, http.address(), nowhere.address(), 90 * DAY);
         let state = pebble.folder.path("etcd");
         std::fs::create_dir_all(&state).expect("a folder");
@@ -106,12 +107,14 @@ impl Site {
         assert!(token.status.success(), "{}", stderr(&token));
         let token = self.pebble.folder.write(&format!("{name}.token"), &stdout(&token));
         let controllers: Vec<_> = controllers.iter().map(|it| it.address().to_string()).collect();
-        let [http, https, _] = self.ports.each_ref().map(|it| it.address().port());
+        let [http, https, _, given] = self.ports.each_ref().map(|it| it.address().port());
         let rest = format!(
             "controllers = {controllers:?}\njoin-token-file = {:?}\n[acme]\nfrom-controllers = true\n\
              [[session]]\nlisten = \"{ip}:{http}\"\nprotocol = \"http\"\npool = \"web\"\n\
              [[session]]\nlisten = \"{ip}:{https}\"\nprotocol = \"http\"\npool = \"web\"\n\
-             tls = {{ auto = {:?} }}\n",
+             tls = {{ auto = {:?} }}\n\
+             [[session]]\nlisten = \"{ip}:{given}\"\nprotocol = \"http\"\npool = \"web\"\n\
+             tls = {{ auto = {NAMES:?} }}\n",
             text(&token),
             [NAMES[0], NAMES[1], OTHER],
         );
@@ -159,6 +162,16 @@ fn nodes_serve_certificates_of_the_controllers_also_without_them() {
     let ordered: String = controllers.iter().map(Machine::printed).collect();
     assert_eq!(ordered.matches("certificate issued").count(), 2, "{ordered}");
     assert!(!ordered.contains("could not verify"), "{ordered}");
+    // Sessions are resumed at the other node, if the controllers give all names of the front door.
+    let session = site.pebble.folder.path("session");
+    let resumes = |port: u16| {
+        let [from, to] = [&nodes[0], &nodes[1]].map(|it| SocketAddr::new(it.https.ip(), port));
+        s_client(from, NAMES[0], &["-sess_out", text(&session)]);
+        s_client(to, NAMES[0], &["-sess_in", text(&session)]).contains("Reused, TLSv1.3")
+    };
+    let [_, https, _, given] = site.ports.each_ref().map(|it| it.address().port());
+    assert!(eventually(|| resumes(given)), "{}", printed());
+    assert!(!resumes(https));
     // A new process of a node has them while no controller is there.
     controllers.iter_mut().for_each(|it| it.process = None);
     nodes[0].process = None;

@@ -23,5 +23,6 @@ mod rates;
 mod restart;
 mod restored;
 mod seen;
+mod tickets;
 mod traps;
 mod watching;

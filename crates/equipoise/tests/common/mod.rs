@@ -7,6 +7,7 @@ pub mod config;
 pub mod certificates;
 pub mod dns;
 pub mod peer;
+pub mod s_client;
 pub mod scripts;
 pub mod servers;
 pub mod terminal;

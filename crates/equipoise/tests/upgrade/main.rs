@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use bed::{Bed, await_end, is_running};
+use common::s_client::s_client;
 use common::{EQUIPOISE, get, stderr, text};
 use equipoise_testkit::{Client, PATIENCE, eventually};
 use load::{Load, UDP_CLIENTS};
@@ -97,6 +98,8 @@ fn a_replaced_process_serves_its_clients_and_status_shows_it_until_they_are_gone
 #[test]
 fn what_an_operator_has_set_and_options_that_only_a_start_reads_hold_after_an_upgrade() {
     let bed = Bed::start("upgrade-state", "");
+    let session = bed.certificates.path("session");
+    s_client(bed.tls.address(), bed::NAME, &["-tls1_3", "-sess_out", &session]);
     assert!(bed.command(&["drain", "web/a"]).status.success());
     let config = std::fs::read_to_string(&bed.file).expect("it is there");
     let changed = config.replace("threads = 2", "threads = 3");
@@ -107,6 +110,9 @@ fn what_an_operator_has_set_and_options_that_only_a_start_reads_hold_after_an_up
     bed.upgrade();
     let status = bed.status();
     assert_eq!(status["threads"], 3);
+    // So do the tickets of clients.
+    let printed = s_client(bed.tls.address(), bed::NAME, &["-tls1_3", "-sess_in", &session]);
+    assert!(printed.contains("Reused, TLSv1.3"), "{printed}");
     assert_eq!(status["pools"][0]["backends"][0]["admin"], "drain", "{status}");
     assert!(bed.command(&["undrain", "web/a"]).status.success());
     std::fs::write(&bed.file, changed.replace("threads = 3", "threads = 1")).expect("it is ours");

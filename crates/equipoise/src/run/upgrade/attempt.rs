@@ -187,7 +187,9 @@ impl Attempt<'_> {
         self.has_released = true;
         let backends = self.control.release().await.map_err(Failure::Told)?;
         let added = self.control.levels.added.all();
-        self.channel.tell(&HandoverMessage::Released { backends, added }).await?;
+        let ticket_keys = self.control.levels.tickets_for_successor();
+        let released = HandoverMessage::Released { backends, added, ticket_keys };
+        self.channel.tell(&released).await?;
         self.expect(&HandoverMessage::Ready).await
     }
 

@@ -14,10 +14,12 @@ use equipoise_handover::{
 };
 use equipoise_session::registry::PoolState;
 use equipoise_session::{GivenClient, UdpHandover};
+use equipoise_tickets::Tickets;
 use tokio::time::timeout;
 
 use crate::run::added::Added;
 use crate::run::control::Control;
+use crate::run::tickets;
 
 /// Environment variable of the new process: the running process's id. Standard input is the channel
 /// to it.
@@ -86,16 +88,18 @@ impl Predecessor {
         }
     }
 
-    /// Reports that the configuration is read and all sockets are there. Returns the states of
-    /// backends, and those that operators added, once the running process has released what only
-    /// one can have.
+    /// Reports that the configuration is read and all sockets are there. Once the running process
+    /// has released what only one can have, takes over its keys of session tickets, and returns the
+    /// states of backends and those that operators added.
     pub(crate) async fn prepared(
         &mut self,
         config: &Config,
+        tickets: &Tickets,
     ) -> anyhow::Result<(Vec<BackendState>, Added)> {
         self.channel.tell(&HandoverMessage::Prepared).await?;
         match self.channel.receive().await?.0 {
-            HandoverMessage::Released { backends, added } => {
+            HandoverMessage::Released { backends, added, ticket_keys } => {
+                tickets::inherit(tickets, &ticket_keys);
                 Ok((backends, Added::inherited(added, config)))
             }
             _ => bail!("the running process sent an unexpected message"),
