@@ -4,7 +4,9 @@
 //! limit. A small backend cannot serve them: one with a worker for each connection serves only as
 //! many as it has workers, idle ones included, and a request on a further session waits for an idle
 //! one to end. So idle sessions to backends with a small stated limit are kept here, where each
-//! thread finds them. A thread that takes one registers it with its own event loop.
+//! thread finds them. A session stays registered with the event loop of the thread that used it
+//! last. That thread prefers its own ones, which cost no system call; another thread registers the
+//! session with its own event loop.
 //!
 //! # Bound
 //! A thread opens a session only if none is idle here, and as long as it has a permit. So there are
@@ -15,13 +17,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
 use rustix::net::RecvFlags;
+use tokio::io::unix::AsyncFd;
 
-/// Backends with a larger limit are not small: each thread keeps its own sessions, which costs two
-/// system calls less for each request.
+use crate::upstream::Lookout;
+
+/// Backends with a larger limit are not small: each thread keeps its own sessions.
 const SMALL_LIMIT_MAX: u32 = 64;
 
 /// The idle sessions of a small backend.
@@ -31,7 +36,10 @@ pub(crate) struct LentSessions(Mutex<Vec<Lent>>);
 /// An idle session in the clear.
 #[derive(Debug)]
 pub(crate) struct Lent {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: AsyncFd<OwnedFd>,
+    /// The thread with the event loop that watches it.
+    pub(crate) thread: usize,
+    pub(crate) lookout: Lookout,
     /// Bytes written on it.
     pub(crate) written: u64,
     /// The address at the other end; `None` for a unix socket.
@@ -50,20 +58,32 @@ impl LentSessions {
         lock(&self.0).push(session);
     }
 
-    /// The session that was used last of those that are open and silent. Returns it, and the number
-    /// of sessions that were closed.
-    pub(crate) fn take(&self, reaches: impl Fn(Option<SocketAddr>) -> bool) -> (Option<Lent>, u64) {
+    /// The session that was used last of those that are open and silent: of those that this thread
+    /// used, if there are some. Returns it, and the number of sessions that were closed.
+    pub(crate) fn take(
+        &self,
+        thread: usize,
+        reaches: impl Fn(Option<SocketAddr>) -> bool,
+    ) -> (Option<Lent>, u64) {
         let mut closed = 0;
         loop {
             // The kernel is asked without the lock.
-            let session = lock(&self.0).pop();
+            let session = self.pop(thread);
             match session {
-                Some(session) if reaches(session.remote) && session.is_silent() => {
+                Some(session) if reaches(session.remote) && session.is_silent_for(thread) => {
                     return (Some(session), closed);
                 }
                 Some(_) => closed += 1,
                 None => return (None, closed),
             }
+        }
+    }
+
+    fn pop(&self, thread: usize) -> Option<Lent> {
+        let mut sessions = lock(&self.0);
+        match sessions.iter().rposition(|it| it.thread == thread) {
+            Some(own) => Some(sessions.remove(own)),
+            None => sessions.pop(),
         }
     }
 
@@ -90,10 +110,18 @@ impl LentSessions {
 }
 
 impl Lent {
+    /// As [`Self::is_silent`]. The kernel is asked only if the thread's own event loop has reported
+    /// something, or if another one watches the session.
+    fn is_silent_for(&self, thread: usize) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let is_quiet = self.thread == thread && self.fd.poll_read_ready(&mut cx).is_pending();
+        is_quiet || self.is_silent()
+    }
+
     /// Whether there is no unread input, and the other side has not closed.
     fn is_silent(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let read = rustix::net::recv(self.fd.as_fd(), &mut [0u8; 1][..], flags);
+        let read = rustix::net::recv(self.fd.get_ref().as_fd(), &mut [0u8; 1][..], flags);
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }

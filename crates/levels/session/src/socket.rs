@@ -52,7 +52,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// Registers a connected, non-blocking socket with this thread's event loop.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
-        Ok(Socket::over(Stream::Kernel(watch(fd)?)))
+        Ok(Socket::of_watched(watch(fd)?))
     }
 
     /// A stream of a client's connection.
@@ -128,11 +128,16 @@ impl Socket {
         Socket::new(socket.into())
     }
 
-    /// The kernel's socket, which no event loop watches any more; `Err`: it is encrypted, or a
-    /// stream.
-    pub(crate) fn into_fd(self) -> Result<OwnedFd, Socket> {
+    /// A connected, non-blocking socket that this thread's event loop watches already.
+    pub(crate) fn of_watched(fd: AsyncFd<OwnedFd>) -> Socket {
+        Socket::over(Stream::Kernel(fd))
+    }
+
+    /// The kernel's socket, which this thread's event loop still watches; `Err`: it is encrypted,
+    /// or a stream.
+    pub(crate) fn into_watched(self) -> Result<AsyncFd<OwnedFd>, Socket> {
         match self {
-            Socket { stream: Stream::Kernel(fd), tls: None, .. } => Ok(fd.into_inner()),
+            Socket { stream: Stream::Kernel(fd), tls: None, .. } => Ok(fd),
             other => Err(other),
         }
     }

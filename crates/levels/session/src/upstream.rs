@@ -19,14 +19,14 @@ use crate::lent::{Lent, is_small};
 use crate::live::BackendLive;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
-use crate::socket::{BackendStream, Socket};
+use crate::socket::{BackendStream, Socket, watch};
 use crate::stats::BackendStats;
 use crate::tls::{ANY_NAME, Tls, is_distrust};
 use crate::worker::Worker;
 
 /// The detection of a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lookout {
+pub(crate) enum Lookout {
     /// Nothing but time-outs.
     None,
     /// Keep-alive probes, while nothing is on its way.
@@ -169,12 +169,14 @@ impl Session {
     /// This thread's event loop cannot watch it.
     fn of_lent(lent: Lent, backend: &BackendView, thread: usize) -> io::Result<Session> {
         let counted = Counted { live: backend.live.clone(), thread, is_lent: false };
+        let is_own = lent.thread == thread;
+        let fd = if is_own { lent.fd } else { watch(lent.fd.into_inner())? };
         Ok(Session {
-            socket: Socket::new(lent.fd)?,
+            socket: Socket::of_watched(fd),
             counted: Some(counted),
             written: lent.written,
             reused: true,
-            lookout: Lookout::None,
+            lookout: lent.lookout,
             proven: None,
             remote: lent.remote,
             backend: backend.id,
@@ -185,10 +187,10 @@ impl Session {
 
     /// Leaves it to all threads. One that is encrypted is dropped: its state is this thread's.
     fn lend(self, since: Instant) {
-        let Session { socket, counted, written, remote, live, .. } = self;
-        if let (Ok(fd), Some(mut counted)) = (socket.into_fd(), counted) {
+        let Session { socket, counted, written, remote, live, thread, lookout, .. } = self;
+        if let (Ok(fd), Some(mut counted)) = (socket.into_watched(), counted) {
             counted.is_lent = true;
-            live.lent.put(Lent { fd, written, remote, since });
+            live.lent.put(Lent { fd, thread, lookout, written, remote, since });
         }
     }
 
@@ -341,7 +343,7 @@ impl IdleSessions {
         if live.is_multiplexing_lost() || !is_small(live.stated_limit(), self.threads) {
             return None;
         }
-        let (lent, closed) = live.lent.take(|remote| backend.place.includes(remote));
+        let (lent, closed) = live.lent.take(self.thread, |remote| backend.place.includes(remote));
         let stats = live.stats.shard(self.thread);
         stats.sessions_open.sub(closed);
         let session = Session::of_lent(lent?, backend, self.thread);
