@@ -1,8 +1,10 @@
 //! Common parts of request and response heads: finding their end, reading header fields.
 
+use equipoise_core::delegation::{DELEGATED_FIELD, OriginField, ROOM_FIELD};
+use equipoise_health::CHECK_FIELD;
+
 use super::mirror::MIRRORED_FIELD;
 use super::origin::tells_origin;
-use equipoise_core::delegation::{DELEGATED_FIELD, OriginField, ROOM_FIELD};
 
 /// A head that does not keep to RFC 9112's line syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,43 @@ impl HeadScanner {
         }
         self.seen = bytes.len();
         Ok(None)
+    }
+}
+
+/// A name of at most 16 bytes in lower case, padded with spaces. Names are compared as integers,
+/// because each field of each message is looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ShortName(u128);
+
+/// The bit that tells letters of lower case from those of upper case, in each byte.
+const CASE: u128 = u128::from_ne_bytes([0x20; 16]);
+
+impl ShortName {
+    /// `None`: it is longer, or has a control character, which no name has.
+    fn of(name: &str) -> Option<ShortName> {
+        let mut bytes = [b' '; 16];
+        bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        let name = u128::from_le_bytes(bytes);
+        let has_control = (name | name >> 1) & CASE != CASE;
+        (!has_control).then_some(ShortName(name | CASE))
+    }
+
+    /// A name of letters, digits and hyphens: no other character of a name becomes one of them.
+    const fn known(name: &str) -> ShortName {
+        let (name, mut bytes, mut at) = (name.as_bytes(), [b' '; 16], 0);
+        while at < name.len() {
+            bytes[at] = name[at] | 0x20;
+            at += 1;
+        }
+        ShortName(u128::from_le_bytes(bytes))
+    }
+
+    /// Whether it has an underscore, or may tell where a request came from (`X-...`, `Forwarded`).
+    fn may_be_special(self) -> bool {
+        const ONES: u128 = u128::from_ne_bytes([1; 16]);
+        let differs = self.0 ^ (ONES * (b'_' | 0x20) as u128);
+        let has_underscore = differs.wrapping_sub(ONES) & !differs & (ONES << 7) != 0;
+        has_underscore || matches!(self.0 as u8, b'x' | b'f')
     }
 }
 
@@ -83,28 +122,82 @@ pub(crate) enum Field {
 impl Field {
     /// Reads a field's name.
     pub(crate) fn of(name: &str) -> Field {
+        match ShortName::of(name) {
+            Some(short) => Field::of_short(name, short),
+            None => Field::of_long(name),
+        }
+    }
+
+    fn of_short(name: &str, short: ShortName) -> Field {
+        use ShortName as Short;
+        let candidates: &[(Short, Field)] = match name.len() {
+            2 => const { &[(Short::known("te"), Field::Te)] },
+            3 => const { &[(Short::known("via"), Field::Via)] },
+            4 => const { &[(Short::known("host"), Field::Host)] },
+            6 => const { &[(Short::known("expect"), Field::Expect)] },
+            7 => const { &[(Short::known("upgrade"), Field::Upgrade)] },
+            9 => {
+                const {
+                    &[
+                        (Short::known("forwarded"), Field::Forwarded),
+                        (Short::known("x-real-ip"), Field::XRealIp),
+                    ]
+                }
+            }
+            10 => {
+                const {
+                    &[
+                        (Short::known("connection"), Field::Connection),
+                        (Short::known("keep-alive"), Field::HopByHop),
+                    ]
+                }
+            }
+            12 => {
+                const {
+                    &[
+                        (Short::known("content-type"), Field::ContentType),
+                        (Short::known("grpc-timeout"), Field::GrpcTimeout),
+                    ]
+                }
+            }
+            14 => {
+                const {
+                    &[
+                        (Short::known("content-length"), Field::ContentLength),
+                        (Short::known("http2-settings"), Field::Http2Settings),
+                        (Short::known(ROOM_FIELD), Field::Room),
+                    ]
+                }
+            }
+            15 => {
+                const {
+                    &[
+                        (Short::known("x-forwarded-for"), Field::XForwardedFor),
+                        (Short::known(CHECK_FIELD), Field::Check),
+                    ]
+                }
+            }
+            16 => {
+                const {
+                    &[
+                        (Short::known("proxy-connection"), Field::HopByHop),
+                        (Short::known("x-forwarded-host"), Field::XForwardedHost),
+                    ]
+                }
+            }
+            _ => &[],
+        };
+        if let Some((_, field)) = candidates.iter().find(|(known, _)| *known == short) {
+            return *field;
+        }
+        match short.may_be_special() {
+            true => Field::not_listed(name),
+            false => Field::Other,
+        }
+    }
+
+    fn of_long(name: &str) -> Field {
         let candidates: &[(&str, Field)] = match name.len() {
-            2 => &[("te", Field::Te)],
-            3 => &[("via", Field::Via)],
-            4 => &[("host", Field::Host)],
-            6 => &[("expect", Field::Expect)],
-            7 => &[("upgrade", Field::Upgrade)],
-            9 => &[("forwarded", Field::Forwarded), ("x-real-ip", Field::XRealIp)],
-            10 => &[("connection", Field::Connection), ("keep-alive", Field::HopByHop)],
-            12 => &[("content-type", Field::ContentType), ("grpc-timeout", Field::GrpcTimeout)],
-            14 => &[
-                ("content-length", Field::ContentLength),
-                ("http2-settings", Field::Http2Settings),
-                (ROOM_FIELD, Field::Room),
-            ],
-            15 => &[
-                ("x-forwarded-for", Field::XForwardedFor),
-                (equipoise_health::CHECK_FIELD, Field::Check),
-            ],
-            16 => &[
-                ("proxy-connection", Field::HopByHop),
-                ("x-forwarded-host", Field::XForwardedHost),
-            ],
             17 => &[
                 ("transfer-encoding", Field::TransferEncoding),
                 ("x-forwarded-proto", Field::XForwardedProto),
@@ -336,6 +429,75 @@ mod tests {
 
     fn scan(bytes: &[u8]) -> Result<Option<usize>, BadLine> {
         HeadScanner::default().find_end(bytes)
+    }
+
+    #[test]
+    fn a_field_is_found_whatever_its_case_and_by_its_exact_name() {
+        let known = [
+            ("te", Field::Te),
+            ("via", Field::Via),
+            ("host", Field::Host),
+            ("expect", Field::Expect),
+            ("upgrade", Field::Upgrade),
+            ("forwarded", Field::Forwarded),
+            ("x-real-ip", Field::XRealIp),
+            ("connection", Field::Connection),
+            ("keep-alive", Field::HopByHop),
+            ("content-type", Field::ContentType),
+            ("grpc-timeout", Field::GrpcTimeout),
+            ("content-length", Field::ContentLength),
+            ("http2-settings", Field::Http2Settings),
+            (ROOM_FIELD, Field::Room),
+            ("x-forwarded-for", Field::XForwardedFor),
+            (CHECK_FIELD, Field::Check),
+            ("proxy-connection", Field::HopByHop),
+            ("x-forwarded-host", Field::XForwardedHost),
+            ("transfer-encoding", Field::TransferEncoding),
+            ("x-forwarded-proto", Field::XForwardedProto),
+            (MIRRORED_FIELD, Field::Mirrored),
+            (DELEGATED_FIELD, Field::Delegated),
+            ("strict-transport-security", Field::StrictTransport),
+        ];
+        for (name, field) in known {
+            for at in 0..name.len() {
+                let mut mixed = name.to_lowercase().into_bytes();
+                mixed[at].make_ascii_uppercase();
+                let mixed = String::from_utf8(mixed).unwrap();
+                assert_eq!(Field::of(&mixed), field, "{mixed}");
+                // Every other character in its place makes another name.
+                for other in 0..=0x7f_u8 {
+                    let mut changed = name.to_lowercase().into_bytes();
+                    if other.eq_ignore_ascii_case(&changed[at]) {
+                        continue;
+                    }
+                    changed[at] = other;
+                    let changed = String::from_utf8(changed).unwrap();
+                    let listed = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(&changed));
+                    let wanted = listed.map_or_else(|| Field::not_listed(&changed), |it| it.1);
+                    assert_eq!(Field::of(&changed), wanted, "{changed:?}");
+                }
+            }
+            assert_ne!(Field::of(&format!("{name} ")), field);
+            assert_ne!(Field::of(&name[..name.len() - 1]), field);
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_listed_are_told_apart() {
+        for (name, field) in [
+            ("", Field::Other),
+            ("server", Field::Other),
+            ("x-frame-options", Field::Other),
+            ("x_real_ip", Field::Underscored),
+            ("my_field", Field::Underscored),
+            ("_", Field::Underscored),
+            ("a-very-long-name_of-a-field", Field::Underscored),
+            ("x-forwarded-by", Field::OtherOrigin),
+            ("X.Real.Ip", Field::OtherOrigin),
+            ("X-Forwarded-Something-Else", Field::OtherOrigin),
+        ] {
+            assert_eq!(Field::of(name), field, "{name}");
+        }
     }
 
     #[test]

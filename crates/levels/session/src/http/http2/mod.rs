@@ -37,18 +37,11 @@ fn write_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 /// Adds a field of HTTP/1.1 to those of HTTP/2.
 fn append(to: &mut HeaderMap, field: &httparse::Header<'_>) -> Result<(), Malformed> {
-    let (name, value) = (read_name(field)?, read_value(field)?);
+    let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
+    // A copy: `h2` keeps some values in its table of header fields, where a part of a larger block
+    // would keep the whole of it.
+    let value = HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?;
     to.try_append(name, value).map(|_| ()).map_err(|_| Malformed)
-}
-
-fn read_name(field: &httparse::Header<'_>) -> Result<HeaderName, Malformed> {
-    HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)
-}
-
-/// A copy of the value. `h2` keeps some values in its table of header fields, where a part of a
-/// larger block would keep the whole of it.
-fn read_value(field: &httparse::Header<'_>) -> Result<HeaderValue, Malformed> {
-    HeaderValue::from_bytes(field.value).map_err(|_| Malformed)
 }
 
 /// A value neither begins nor ends with white space (section 8.2.1).

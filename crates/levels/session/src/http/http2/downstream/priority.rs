@@ -61,6 +61,13 @@ impl Priority {
 #[derive(Default)]
 pub(super) struct Urgencies([Urgency; 8]);
 
+impl Urgencies {
+    /// Whether a more urgent response is under way.
+    pub(super) fn has_before(&self, priority: Priority) -> bool {
+        self.0[..usize::from(priority.urgency)].iter().any(|it| it.count.get() > 0)
+    }
+}
+
 /// Those of one urgency.
 #[derive(Default)]
 struct Urgency {

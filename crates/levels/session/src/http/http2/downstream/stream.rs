@@ -41,6 +41,9 @@ pub(super) struct Http2Stream {
 pub(super) struct Turns {
     pub(super) priority: Priority,
     pub(super) all: Rc<Urgencies>,
+    /// The priority of the response, and whether its length is known, while none of its body was
+    /// sent.
+    pub(super) next: Option<(Priority, bool)>,
     /// Its own, while its body is under way.
     pub(super) own: Option<UnderWay>,
 }
@@ -53,12 +56,26 @@ impl Turns {
             // A tunnel may last for as long as its connection.
             Left::Open | Left::Nothing => return,
         };
-        let priority = self.priority.changed_by(fields);
-        self.own = Some(UnderWay::begin(&self.all, priority, has_length, Instant::now()));
+        self.next = Some((self.priority.changed_by(fields), has_length));
     }
 
     /// Hands bytes of its body to `h2`.
-    fn poll_flush(&self, cx: &mut Context<'_>, body: &mut Outgoing) -> Poll<Result<(), Stopped>> {
+    fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Outgoing,
+    ) -> Poll<Result<(), Stopped>> {
+        if let Some((priority, has_length)) = self.next.take() {
+            // Most responses are sent at once. Such a one holds no other up, and needs no clock.
+            let at_once = (!self.all.has_before(priority)).then(|| body.poll_flush(cx, None));
+            if at_once.is_none() || !body.has_ended() {
+                let begun = UnderWay::begin(&self.all, priority, has_length, Instant::now());
+                self.own = Some(begun);
+            }
+            if let Some(flushed) = at_once {
+                return flushed;
+            }
+        }
         let Some(own) = &self.own else { return body.poll_flush(cx, None) };
         let (now, before) = (Instant::now(), body.sent());
         let flushed = body.poll_flush(cx, own.frame_bytes(now));

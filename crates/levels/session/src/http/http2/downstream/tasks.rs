@@ -138,7 +138,8 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
     let priority = Priority::default().changed_by(&parts.headers);
     drop(parts);
     let request = Incoming::new(body, Message::Request, framing, head);
-    let turns = Turns { priority, all: Rc::clone(&shared.urgencies), own: None };
+    let all = Rc::clone(&shared.urgencies);
+    let turns = Turns { priority, all, next: None, own: None };
     let (waker, worker) = (waker.clone(), Rc::clone(worker));
     let stream = Http2Stream::new(request, arrived.respond, asked, turns, waker, worker);
     let stream = Rc::new(stream);
