@@ -10,39 +10,41 @@ use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::text::ApiListen;
 use super::values::Values;
+use super::view::View;
 use super::{FileKind, Surroundings, tables};
 
 /// Access to the API over TCP.
 pub(super) fn policy(
-    api: &Values,
+    api: View<'_, tables::Api>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Policy {
     let mut tokens: Vec<ApiToken> = Vec::new();
-    for values in api.tables("token") {
-        let Some(token) = token(values, around, findings) else { continue };
+    for values in api.get(tables::Api::TOKEN) {
+        let Some(token) = token(values.untyped(), around, findings) else { continue };
         if let Some(first) = tokens.iter().find(|other| other.digest == token.digest) {
             let text = format!(
                 "the same token as that of `{}`; accepted: a different token, so that the audit log can distinguish \
                  them (equipoise api-token FILE creates one)",
                 first.name
             );
-            findings.error(values.at, &values.path, text);
+            findings.error(values.start(), values.path(), text);
         }
         tokens.push(token);
     }
     let clients = clients(api, findings);
     listening(api, findings);
-    Policy { tokens, clients, failures_per_minute: api.amount("auth-failures") }
+    Policy { tokens, clients, failures_per_minute: api.get(tables::Api::AUTH_FAILURES) }
 }
 
 /// Destination of the audit log.
-pub(super) fn audit(api: &Values) -> AuditTarget {
-    match api.text("audit-log") {
+pub(super) fn audit(api: View<'_, tables::Api>) -> AuditTarget {
+    match api.get(tables::Api::AUDIT_LOG) {
         None => AuditTarget::Log,
-        Some(path) => {
-            AuditTarget::File { path: PathBuf::from(path), bytes_max: api.amount("audit-log-max") }
-        }
+        Some(path) => AuditTarget::File {
+            path: PathBuf::from(path),
+            bytes_max: api.get(tables::Api::AUDIT_LOG_MAX),
+        },
     }
 }
 
@@ -52,7 +54,7 @@ fn token(
     findings: &mut Findings<'_>,
 ) -> Option<ApiToken> {
     let digest = digest(values, around, findings);
-    let role = values.choice("role", &tables::API_ROLE)?;
+    let role = values.choice("role")?;
     Some(ApiToken { name: values.text("name")?.into(), role, digest: digest? })
 }
 
@@ -100,13 +102,13 @@ fn digest(
 }
 
 /// Callers with client certificates.
-fn clients(api: &Values, findings: &mut Findings<'_>) -> Vec<ApiClient> {
-    let is_asked = api.table("tls").is_some_and(|tls| tls.given("clients"));
+fn clients(api: View<'_, tables::Api>, findings: &mut Findings<'_>) -> Vec<ApiClient> {
+    let is_asked = api.get(tables::Api::TLS).is_some_and(|tls| tls.given(tables::ApiTls::CLIENTS));
     let mut clients: Vec<ApiClient> = Vec::new();
-    for values in api.tables("client") {
+    for values in api.get(tables::Api::CLIENT) {
         if !is_asked {
             let text = "clients are not asked for certificates; accepted: with `clients = { ca = \"...\" }` in [api.tls]";
-            findings.error(values.at, &values.path, text.to_string());
+            findings.error(values.start(), values.path(), text.to_string());
         }
         let Some(client) = client(values, findings) else { continue };
         let is_same = |other: &&ApiClient| {
@@ -116,20 +118,21 @@ fn clients(api: &Values, findings: &mut Findings<'_>) -> Vec<ApiClient> {
         if let Some(first) = clients.iter().find(is_same) {
             let text =
                 format!("the same certificates as those of `{}`, which comes first", first.name);
-            findings.error(values.at, &values.path, text);
+            findings.error(values.start(), values.path(), text);
         }
         clients.push(client);
     }
     clients
 }
 
-fn client(values: &Values, findings: &mut Findings<'_>) -> Option<ApiClient> {
-    const PROPERTIES: [&str; 3] = ["subject", "san", "sha256"];
-    if !PROPERTIES.iter().any(|option| values.given(option)) {
-        if !findings.has_error_below(&values.path) {
+fn client(values: View<'_, tables::ApiClient>, findings: &mut Findings<'_>) -> Option<ApiClient> {
+    let properties =
+        [tables::ApiClient::SUBJECT, tables::ApiClient::SAN, tables::ApiClient::SHA256];
+    if !properties.into_iter().any(|option| values.given(option)) {
+        if !findings.has_error_below(values.path()) {
             let text = "states no certificate; accepted: `subject`, `san` or `sha256`, or several, of which a certificate has \
                         to match all";
-            findings.error(values.at, &values.path, text.to_string());
+            findings.error(values.start(), values.path(), text.to_string());
         }
         return None;
     }
@@ -139,44 +142,51 @@ fn client(values: &Values, findings: &mut Findings<'_>) -> Option<ApiClient> {
         (Err(_), false) => text.to_ascii_lowercase(),
     };
     Some(ApiClient {
-        name: values.text("name")?.into(),
-        role: values.choice("role", &tables::API_ROLE)?,
-        subject: values.text("subject").map(str::to_string),
-        san: values.text("san").map(san),
-        sha256: values.text("sha256").map(|text| text.replace(':', "").to_ascii_lowercase()),
+        name: values.get(tables::ApiClient::NAME)?.into(),
+        role: values.get(tables::ApiClient::ROLE)?,
+        subject: values.get(tables::ApiClient::SUBJECT).map(str::to_string),
+        san: values.get(tables::ApiClient::SAN).map(san),
+        sha256: values
+            .get(tables::ApiClient::SHA256)
+            .map(|text| text.replace(':', "").to_ascii_lowercase()),
     })
 }
 
-fn listening(api: &Values, findings: &mut Findings<'_>) {
-    let tls = api.table("tls");
-    let Some(ApiListen(address)) = api.parsed("listen") else { return };
+fn listening(api: View<'_, tables::Api>, findings: &mut Findings<'_>) {
+    let tls = api.get(tables::Api::TLS);
+    let ApiListen(address) = api.get(tables::Api::LISTEN);
     let Some(address): Option<SocketAddr> = address else {
-        if api.given("tls") {
+        if api.given(tables::Api::TLS) {
             let text = "has no effect: `listen` is \"off\", and the unix socket is never encrypted";
-            findings.warning(api.at("tls"), &api.path_of("tls"), text.to_string());
+            findings.warning(
+                api.at(tables::Api::TLS),
+                &api.path_of(tables::Api::TLS),
+                text.to_string(),
+            );
         }
         return;
     };
     if address.ip().to_canonical().is_loopback() {
         return;
     }
-    let has_tokens = !api.tables("token").is_empty();
+    let has_tokens = !api.get(tables::Api::TOKEN).is_empty();
     if has_tokens && tls.is_none() {
         let text = format!(
             "\"{address}\" can be reached from other machines, and tokens go there in the clear; accepted without this \
              warning: `tls`, or a loopback address"
         );
-        findings.warning(api.at("listen"), &api.path_of("listen"), text);
+        findings.warning(api.at(tables::Api::LISTEN), &api.path_of(tables::Api::LISTEN), text);
     }
-    let clients = tls.and_then(|tls| tls.table("clients"));
-    let needs_certificate = clients.is_some_and(|clients| clients.flag("required"));
-    let has_clients = !api.tables("client").is_empty();
-    if !has_tokens && !has_clients && !needs_certificate && !api.flag("allow-remote") {
+    let clients = tls.and_then(|tls| tls.get(tables::ApiTls::CLIENTS));
+    let needs_certificate =
+        clients.is_some_and(|clients| clients.get(tables::TlsClients::REQUIRED));
+    let has_clients = !api.get(tables::Api::CLIENT).is_empty();
+    if !has_tokens && !has_clients && !needs_certificate && !api.get(tables::Api::ALLOW_REMOTE) {
         let text = format!(
             "\"{address}\" can be reached from other machines, and no token is configured; accepted: a loopback \
              address; another address with an [[api.token]] (equipoise api-token FILE creates one) or with certificates of \
              clients that `tls` requires; or another address with allow-remote = true, so that other machines can read, and cannot change anything"
         );
-        findings.error(api.at("listen"), &api.path_of("listen"), text);
+        findings.error(api.at(tables::Api::LISTEN), &api.path_of(tables::Api::LISTEN), text);
     }
 }

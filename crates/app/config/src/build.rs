@@ -10,9 +10,10 @@ use super::doors::front_doors_of;
 use super::pool_tls::System;
 use super::pools::pool;
 use super::problem::Findings;
-use super::text::ApiListen;
+use super::tables::{Log, Shutdown};
 use super::users::Users;
-use super::values::{Values, chosen};
+use super::values::Values;
+use super::view::View;
 use super::{
     Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, authorities,
     cluster, discover, dispatch, dns, door_tls, loops, names, packet, planning, slice, tables,
@@ -38,75 +39,88 @@ pub(super) fn config(
             health.every_family = packet.vips.iter().any(|vip| vip.pool == pool.name);
         }
     }
-    let mut planning = planning::config(file, &pools, around, findings);
+    let mut planning = planning::config(file.typed(), &pools, around, findings);
     let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
-    let folder = acme::folder(file, &name);
+    let folder = acme::folder(file.typed(), &name);
     let doors = file.tables("session").iter();
     let mut front_doors: Vec<_> =
-        doors.flat_map(|door| front_doors_of(door, folder.as_ref(), around, findings)).collect();
-    if let Some((door, peers)) = dispatch::config(file, &name, &pools, around, findings) {
+        doors.flat_map(|door| front_doors_of(door, &folder, around, findings)).collect();
+    if let Some((door, peers)) = dispatch::config(file.typed(), &name, &pools, around, findings) {
         front_doors.push(door);
         pools.push(peers);
     }
-    acme::check(file, &front_doors, &dns.zones, findings);
-    let acme = acme::config(file, folder, (&front_doors, &dns.zones), around, findings);
+    acme::check(file.typed(), &front_doors, &dns.zones, findings);
+    let acme = acme::config(file.typed(), folder, (&front_doors, &dns.zones), around, findings);
     planning.names = names::by_load(file, &dns, &planning.machines, findings);
     let session = SessionConfig { pools, front_doors };
     loops::check(file, &session, findings);
     Config {
         instance: Instance { name, threads: instance.amount("threads") },
-        operations: operations(of("api"), of("log"), of("shutdown"), around, findings),
+        operations: operations(
+            of("api").typed(),
+            of("log").typed(),
+            of("shutdown").typed(),
+            around,
+            findings,
+        ),
         session,
-        discovery: discover::config(file, around, findings),
+        discovery: discover::config(file.typed(), around, findings),
         packet,
         planning,
         cluster,
         acme,
-        tracing: file.table("tracing").and_then(|it| tracing(it, around, findings)),
+        tracing: file.table("tracing").and_then(|it| tracing(it.typed(), around, findings)),
         dns,
         slices: slice::config(file, around),
     }
 }
 
 fn tracing(
-    values: &Values,
+    values: View<'_, tables::Tracing>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Tracing> {
-    let (url, ca) = (values.text("otlp")?, authorities::read(values, around, findings));
-    if values.given("ca") && url.starts_with("http://") {
+    let (url, ca) =
+        (values.get(tables::Tracing::OTLP)?, authorities::read(values.untyped(), around, findings));
+    if values.given(tables::Tracing::CA) && url.starts_with("http://") {
         let text = "has no effect: the URL of the collector is of http, which is not encrypted";
-        findings.warning(values.at("ca"), &values.path_of("ca"), text.into());
+        findings.warning(
+            values.at(tables::Tracing::CA),
+            &values.path_of(tables::Tracing::CA),
+            text.into(),
+        );
     }
     Some(Tracing {
         otlp: url.to_owned(),
         ca,
-        sample: values.share("sample"),
-        service: values.text("service").unwrap_or_default().to_owned(),
+        sample: values.get(tables::Tracing::SAMPLE),
+        service: values.get(tables::Tracing::SERVICE).to_owned(),
     })
 }
 
 fn operations(
-    api_values: &Values,
-    log: &Values,
-    shutdown: &Values,
+    api_values: View<'_, tables::Api>,
+    log: View<'_, Log>,
+    shutdown: View<'_, Shutdown>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Operations {
     Operations {
-        api_socket: api_values.text("socket").map_or_else(|| around.api_socket.clone(), Into::into),
-        api_listen: api_values.parsed("listen").and_then(|ApiListen(address)| address),
-        api_tls: door_tls::of_api(api_values, around, findings),
+        api_socket: api_values
+            .get(tables::Api::SOCKET)
+            .map_or_else(|| around.api_socket.clone(), Into::into),
+        api_listen: api_values.get(tables::Api::LISTEN).0,
+        api_tls: door_tls::of_api(api_values.untyped(), around, findings),
         api_policy: api::policy(api_values, around, findings),
         audit: api::audit(api_values),
-        log_level: chosen(log, "level", &tables::LOG_LEVEL),
-        log_format: chosen(log, "format", &tables::LOG_FORMAT),
-        access_log: log.parsed("access-log").unwrap_or_default(),
+        log_level: log.get(Log::LEVEL),
+        log_format: log.get(Log::FORMAT),
+        access_log: log.get(Log::ACCESS_LOG),
         access_format: access_log::format(log),
-        stop_delay: shutdown.duration("delay"),
-        grace: shutdown.duration("grace"),
-        upgrade_grace: shutdown.duration("upgrade-grace"),
+        stop_delay: shutdown.get(Shutdown::DELAY),
+        grace: shutdown.get(Shutdown::GRACE),
+        upgrade_grace: shutdown.get(Shutdown::UPGRADE_GRACE),
     }
 }

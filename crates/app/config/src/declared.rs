@@ -7,19 +7,21 @@ use std::net::IpAddr;
 use equipoise_planning::Declaration;
 use toml::{Table, Value};
 
+use super::Surroundings;
 use super::driver::maker;
 use super::problem::Findings;
+use super::tables::{Cluster, Declared, Elastic, File};
 use super::values::Values;
-use super::{Surroundings, tables};
+use super::view::View;
 
 /// Whether the controllers' files declare this `[pool.elastic]` table.
-pub(super) fn by_controllers(elastic: &Values) -> bool {
-    elastic.choice("declared", &tables::DECLARED) == Some(true)
+pub(super) fn by_controllers(elastic: View<'_, Elastic>) -> bool {
+    elastic.get(Elastic::DECLARED) == Declared::Controllers
 }
 
 /// Whether this is a controller's file.
-pub(super) fn is_controller(file: &Values) -> bool {
-    file.table("cluster").is_some_and(|cluster| cluster.given("store"))
+pub(super) fn is_controller(file: View<'_, File>) -> bool {
+    file.get(File::CLUSTER).is_some_and(|cluster| cluster.given(Cluster::STORE))
 }
 
 /// Builds the declaration from a pool in a controller's file. `None` if the pool has no driver,

@@ -5,102 +5,128 @@ use equipoise_discovery::{
     SourceOptions,
 };
 
+use super::key::{Any, Key};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
-use super::tables::{RECORDS, RecordType};
-use super::values::{Values, chosen};
-use super::{Surroundings, etcd};
+use super::tables::{
+    ConsulSource, DnsSource, File, FileSource, HttpSource, KubernetesSource, Pool, RecordType,
+};
+use super::values::Values;
+use super::view::View;
+use super::{Surroundings, etcd, tables};
 
 /// The tables that state a source.
-const SOURCES: [&str; 6] = ["file", "dns", "http", "etcd", "consul", "kubernetes"];
+const SOURCES: [Key<tables::Discover, Any>; 6] = [
+    tables::Discover::FILE.any(),
+    tables::Discover::DNS.any(),
+    tables::Discover::HTTP.any(),
+    tables::Discover::ETCD.any(),
+    tables::Discover::CONSUL.any(),
+    tables::Discover::KUBERNETES.any(),
+];
 
 /// The sources of all pools. A pool with an error in its table is left out.
 pub(super) fn config(
-    file: &Values,
+    file: View<'_, File>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<Discover> {
-    let pools = file.tables("pool").iter();
-    pools.filter_map(|pool| discover(pool, pool.table("discover")?, around, findings)).collect()
+    let pools = file.get(File::POOL).iter();
+    pools.filter_map(|pool| discover(pool, pool.get(Pool::DISCOVER)?, around, findings)).collect()
 }
 
 fn discover(
-    pool: &Values,
-    values: &Values,
+    pool: View<'_, Pool>,
+    values: View<'_, tables::Discover>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Discover> {
-    if pool.given("elastic") {
+    if pool.given(Pool::ELASTIC) {
         let text = "the pool is elastic too; accepted: one of `discover` and `elastic`";
-        findings.error(values.at, &values.path, text.into());
+        findings.error(values.start(), values.path(), text.into());
     }
-    let stated: Vec<_> = SOURCES.into_iter().filter(|source| values.given(source)).collect();
-    let source = match stated[..] {
-        ["file"] => SourceOptions::File(values.table("file")?.text("path")?.into()),
-        ["dns"] => SourceOptions::Dns(dns(values.table("dns")?, findings)?),
-        ["http"] => SourceOptions::Http(http(values.table("http")?, around, findings)?),
+    let stated: Vec<_> = SOURCES.into_iter().filter(|source| values.given(*source)).collect();
+    let source = match &stated.iter().map(|source| source.name()).collect::<Vec<_>>()[..] {
+        ["file"] => {
+            SourceOptions::File(values.get(tables::Discover::FILE)?.get(FileSource::PATH)?.into())
+        }
+        ["dns"] => SourceOptions::Dns(dns(values.get(tables::Discover::DNS)?, findings)?),
+        ["http"] => {
+            SourceOptions::Http(http(values.get(tables::Discover::HTTP)?, around, findings)?)
+        }
         ["etcd"] => {
-            let place = etcd::place(values.table("etcd")?, "members", "prefix", around, findings);
+            let place = etcd::place(
+                values.get(tables::Discover::ETCD)?.untyped(),
+                "members",
+                "prefix",
+                around,
+                findings,
+            );
             SourceOptions::Etcd(place?)
         }
-        ["consul"] => SourceOptions::Consul(consul(values.table("consul")?, around, findings)?),
+        ["consul"] => {
+            SourceOptions::Consul(consul(values.get(tables::Discover::CONSUL)?, around, findings)?)
+        }
         ["kubernetes"] => {
-            let values = values.table("kubernetes")?;
+            let values = values.get(tables::Discover::KUBERNETES)?;
             SourceOptions::Kubernetes(kubernetes(values, around, findings)?)
         }
         [] => {
-            let text = format!("states no source; accepted: one of `{}`", SOURCES.join("`, `"));
-            findings.error(values.at, &values.path, text);
+            let text = format!(
+                "states no source; accepted: one of `{}`",
+                SOURCES.map(Key::name).join("`, `")
+            );
+            findings.error(values.start(), values.path(), text);
             return None;
         }
-        [first, second, ..] => {
+        [first, _, ..] => {
             let text = format!("`{first}` is stated too; accepted: one source");
-            findings.error(values.at(second), &values.path_of(second), text);
+            findings.error(values.at(stated[1]), &values.path_of(stated[1]), text);
             return None;
         }
         _ => return None,
     };
     Some(Discover {
-        pool: pool.text("name")?.into(),
+        pool: pool.get(Pool::NAME)?.into(),
         source,
-        labels: values.texts("labels").unwrap_or_default().to_vec(),
-        backends_max: values.amount("backends-max"),
-        empty_after: values.duration_if_any("empty-after"),
+        labels: values.get(tables::Discover::LABELS).to_vec(),
+        backends_max: values.get(tables::Discover::BACKENDS_MAX),
+        empty_after: values.get(tables::Discover::EMPTY_AFTER),
     })
 }
 
 fn http(
-    values: &Values,
+    values: View<'_, HttpSource>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<HttpOptions> {
-    let access = access(values, around, findings)?;
-    Some(HttpOptions { access, interval: values.duration("interval") })
+    let access = access(values.untyped(), around, findings)?;
+    Some(HttpOptions { access, interval: values.get(HttpSource::INTERVAL) })
 }
 
 fn consul(
-    values: &Values,
+    values: View<'_, ConsulSource>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ConsulOptions> {
     Some(ConsulOptions {
-        access: access(values, around, findings)?,
-        service: values.text("service")?.into(),
-        tag: values.text("tag").map(Into::into),
-        datacenter: values.text("datacenter").map(Into::into),
+        access: access(values.untyped(), around, findings)?,
+        service: values.get(ConsulSource::SERVICE)?.into(),
+        tag: values.get(ConsulSource::TAG).map(Into::into),
+        datacenter: values.get(ConsulSource::DATACENTER).map(Into::into),
     })
 }
 
 fn kubernetes(
-    values: &Values,
+    values: View<'_, KubernetesSource>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<KubernetesOptions> {
     Some(KubernetesOptions {
-        access: access(values, around, findings)?,
-        namespace: values.text("namespace")?.into(),
-        service: values.text("service")?.into(),
-        port: values.text("port").map(Into::into),
+        access: access(values.untyped(), around, findings)?,
+        namespace: values.get(KubernetesSource::NAMESPACE).into(),
+        service: values.get(KubernetesSource::SERVICE)?.into(),
+        port: values.get(KubernetesSource::PORT).map(Into::into),
     })
 }
 
@@ -122,21 +148,25 @@ fn access(
     })
 }
 
-fn dns(values: &Values, findings: &mut Findings<'_>) -> Option<NameOptions> {
-    let kind = chosen(values, "type", &RECORDS);
-    let port = values.number("port").and_then(|port| u16::try_from(port).ok());
+fn dns(values: View<'_, DnsSource>, findings: &mut Findings<'_>) -> Option<NameOptions> {
+    let kind = values.get(DnsSource::TYPE);
+    let port = values.get(DnsSource::PORT);
     let records = match (kind, port) {
         (RecordType::Srv, port) => {
             if port.is_some() {
                 let text = "has no effect: SRV records have the port";
-                findings.warning(values.at("port"), &values.path_of("port"), text.into());
+                findings.warning(
+                    values.at(DnsSource::PORT),
+                    &values.path_of(DnsSource::PORT),
+                    text.into(),
+                );
             }
             Records::Srv
         }
         (_, None) => {
-            if !findings.has_error_on(&values.path_of("port")) {
+            if !findings.has_error_on(&values.path_of(DnsSource::PORT)) {
                 let text = "missing; accepted: the port of the backends, or `type = \"srv\"`";
-                findings.error(values.at, &values.path_of("port"), text.into());
+                findings.error(values.start(), &values.path_of(DnsSource::PORT), text.into());
             }
             return None;
         }
@@ -144,21 +174,29 @@ fn dns(values: &Values, findings: &mut Findings<'_>) -> Option<NameOptions> {
         (RecordType::V4, Some(port)) => Records::V4(port),
         (RecordType::V6, Some(port)) => Records::V6(port),
     };
-    let (min, max) = (values.duration("ttl-min"), values.duration("ttl-max"));
+    let (min, max) = (values.get(DnsSource::TTL_MIN), values.get(DnsSource::TTL_MAX));
     if min > max {
         let text = "larger than `ttl-max`; accepted: at most that";
-        findings.error(values.at("ttl-min"), &values.path_of("ttl-min"), text.into());
+        findings.error(
+            values.at(DnsSource::TTL_MIN),
+            &values.path_of(DnsSource::TTL_MIN),
+            text.into(),
+        );
         return None;
     }
-    let servers = values.texts("servers").unwrap_or_default();
-    if values.given("servers") && servers.is_empty() {
+    let servers = values.get(DnsSource::SERVERS).unwrap_or_default();
+    if values.given(DnsSource::SERVERS) && servers.is_empty() {
         let text = "an empty list; accepted: at least one server";
-        findings.error(values.at("servers"), &values.path_of("servers"), text.into());
+        findings.error(
+            values.at(DnsSource::SERVERS),
+            &values.path_of(DnsSource::SERVERS),
+            text.into(),
+        );
     }
     Some(NameOptions {
-        name: values.text("name")?.into(),
+        name: values.get(DnsSource::NAME)?.into(),
         records,
-        servers: servers.iter().filter_map(|it| it.parse().ok()).collect(),
+        servers,
         ttl: min..=max,
     })
 }

@@ -15,8 +15,9 @@ use equipoise_session::config::{
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
-use super::values::Values;
-use super::{FileKind, Surroundings, doors, peer_tls, place, tables};
+use super::tables::{Dispatch, DispatchClass, File, Peer, Pool, Session};
+use super::view::View;
+use super::{FileKind, Surroundings, doors, peer_tls, place};
 
 /// Interval between health checks of a peer. It is short, because peers are close to each other.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,20 +39,20 @@ const FAILURES: u32 = 3;
 /// Builds the front door and the pool of peers. In a cluster the node learns peers and secret that
 /// the file does not state; the pool is then empty, and no key exists yet.
 pub(super) fn config(
-    file: &Values,
+    file: View<'_, File>,
     instance: &Arc<str>,
     pools: &[PoolConfig],
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<(FrontDoor, PoolConfig)> {
-    let values = file.tables("dispatch").first()?;
-    let listen = values.parsed("listen")?;
-    let pool = values.text("pool")?;
+    let values = file.get(File::DISPATCH).first()?;
+    let listen = values.get(Dispatch::LISTEN)?;
+    let pool = values.get(Dispatch::POOL)?;
     let peers: Arc<str> = peers_of(pool).into();
     let served = &pools.iter().find(|it| &*it.name == pool)?.options;
     let unnamed = FrontDoor::new(listen, Protocol::Http, pool);
-    let name = values.text("name").map_or_else(|| format!("dispatch:{listen}"), Into::into);
-    let is_clustered = file.given("cluster");
+    let name = values.get(Dispatch::NAME).map_or_else(|| format!("dispatch:{listen}"), Into::into);
+    let is_clustered = file.given(File::CLUSTER);
     let transport = peer_tls::transport(values, instance, is_clustered, around, findings);
     let door = FrontDoor {
         name: name.into(),
@@ -61,9 +62,9 @@ pub(super) fn config(
             keys: keys(values, is_clustered, around, findings),
             transport: transport.clone(),
             classes: classes(values),
-            keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.share("keep")) },
+            keep: PerClass { light: 1.0, ..PerClass::from_fn(|_| values.get(Dispatch::KEEP)) },
         })),
-        ..doors::http_door(values, unnamed)
+        ..doors::http_door(values.part(), unnamed)
     };
     let members = members(values, instance, findings);
     let mut pool = peers_pool(&peers, values, served, members);
@@ -92,31 +93,34 @@ pub fn peers_of(pool: &str) -> String {
 }
 
 /// Checks the dispatch table against the other tables.
-pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
-    let tables = file.tables("dispatch");
+pub(super) fn check(file: View<'_, File>, findings: &mut Findings<'_>) {
+    let tables = file.get(File::DISPATCH);
     if let Some(second) = tables.get(1) {
         let text = "a second table; accepted: one table, because a node has one share of requests";
-        findings.error(second.at, &second.path, text.to_string());
+        findings.error(second.start(), second.path(), text.to_string());
     }
     let Some(values) = tables.first() else { return };
-    let names = file.tables("session").iter().filter_map(|door| door.text("name"));
-    if let Some(name) = values.text("name").filter(|name| names.clone().any(|it| it == *name)) {
+    let names = file.get(File::SESSION).iter().filter_map(|door| door.get(Session::NAME));
+    if let Some(name) =
+        values.get(Dispatch::NAME).filter(|name| names.clone().any(|it| it == *name))
+    {
         let text =
             format!("\"{name}\" is the name of a [[session]] table; accepted: a unique name");
-        findings.error(values.at("name"), &values.path_of("name"), text);
+        findings.error(values.at(Dispatch::NAME), &values.path_of(Dispatch::NAME), text);
     }
-    let peers = values.text("pool").map(peers_of);
-    for pool in file.tables("pool").iter().filter(|pool| pool.text("name") == peers.as_deref()) {
+    let peers = values.get(Dispatch::POOL).map(peers_of);
+    for pool in file.get(File::POOL).iter().filter(|pool| pool.get(Pool::NAME) == peers.as_deref())
+    {
         let text = format!(
             "is the name of the pool of the peers of {}; accepted: another name",
-            values.path
+            values.path()
         );
-        findings.error(pool.at("name"), &pool.path_of("name"), text);
+        findings.error(pool.at(Pool::NAME), &pool.path_of(Pool::NAME), text);
     }
-    if !values.given("peers") && !file.given("cluster") {
+    if !values.given(Dispatch::PEERS) && !file.given(File::CLUSTER) {
         let text =
             "no peers are configured, and there is no cluster, so every request is served here";
-        findings.warning(values.at, &values.path_of("peers"), text.to_string());
+        findings.warning(values.start(), &values.path_of(Dispatch::PEERS), text.to_string());
     }
 }
 
@@ -124,7 +128,7 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
 /// the requests itself.
 fn peers_pool(
     name: &Arc<str>,
-    values: &Values,
+    values: View<'_, Dispatch>,
     served: &PoolOptions,
     backends: Vec<BackendConfig>,
 ) -> PoolConfig {
@@ -136,7 +140,7 @@ fn peers_pool(
         backends,
         concurrency: Concurrency::None,
         options: PoolOptions {
-            connect_timeout: values.duration("peer-connect-timeout"),
+            connect_timeout: values.get(Dispatch::PEER_CONNECT_TIMEOUT),
             response_timeout: served.response_timeout,
             retry_after: served.retry_after,
             lost_after: Some(LOST_AFTER),
@@ -166,13 +170,15 @@ fn peers_pool(
 }
 
 fn members(
-    values: &Values,
+    values: View<'_, Dispatch>,
     instance: &Arc<str>,
     findings: &mut Findings<'_>,
 ) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
-    for peer in values.tables("peers") {
-        let (Some(node), Some((address, place))) = (peer.text("node"), place::place(peer)) else {
+    for peer in values.get(Dispatch::PEERS) {
+        let (Some(node), Some((address, place))) =
+            (peer.get(Peer::NODE), place::place(peer.untyped()))
+        else {
             continue;
         };
         if *node == **instance {
@@ -181,10 +187,10 @@ fn members(
         if let Some(other) = made.iter().find(|it| it.address == address) {
             let text =
                 format!("node `{}` has this address; accepted: each address once", other.name);
-            findings.error(peer.at("address"), &peer.path_of("address"), text);
+            findings.error(peer.at(Peer::ADDRESS), &peer.path_of(Peer::ADDRESS), text);
             continue;
         }
-        let weight = Weight::new(peer.amount("weight"));
+        let weight = Weight::new(peer.get(Peer::WEIGHT));
         let weight = weight.expect("the option's maximum is Weight::MAX");
         made.push(BackendConfig {
             name: node.into(),
@@ -198,28 +204,30 @@ fn members(
     made
 }
 
-fn classes(values: &Values) -> ClassRules {
-    let texts = |rule: &Values, option| rule.texts(option).unwrap_or_default().to_vec();
-    let rule = |rule: &Values| {
+fn classes(values: View<'_, Dispatch>) -> ClassRules {
+    let rule = |rule: View<'_, DispatchClass>| {
         Some(ClassRule {
-            class: rule.choice("class", &tables::REQUEST_CLASS)?,
-            methods: texts(rule, "methods"),
-            paths: texts(rule, "paths"),
-            body_bytes_min: rule.number("body-min"),
+            class: rule.get(DispatchClass::CLASS)?,
+            methods: rule.get(DispatchClass::METHODS).to_vec(),
+            paths: rule.get(DispatchClass::PATHS).to_vec(),
+            body_bytes_min: rule.get(DispatchClass::BODY_MIN),
         })
     };
-    ClassRules::new(values.tables("class").iter().filter_map(rule).collect())
+    ClassRules::new(values.get(Dispatch::CLASS).iter().filter_map(rule).collect())
 }
 
 fn keys(
-    values: &Values,
+    values: View<'_, Dispatch>,
     is_clustered: bool,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> DelegationKeys {
-    let (at, option) = (values.at("secret"), values.path_of("secret"));
-    let Some(path) = values.text("secret") else {
-        if values.given("peers") && !is_clustered && !findings.has_error_below(&values.path) {
+    let (at, option) = (values.at(Dispatch::SECRET), values.path_of(Dispatch::SECRET));
+    let Some(path) = values.get(Dispatch::SECRET) else {
+        if values.given(Dispatch::PEERS)
+            && !is_clustered
+            && !findings.has_error_below(values.path())
+        {
             let text = "missing, so nothing can be delegated; accepted: a file with a secret that all nodes share \
                         (openssl rand -hex 32 creates one)";
             findings.error(at, &option, text.to_string());
@@ -238,7 +246,8 @@ fn keys(
                 }
                 Ok(keys) => {
                     let secret = "the secret, with which requests can evade delegation";
-                    secret_file::warn(values, "secret", Readers::Owner, secret, around, findings);
+                    let (values, option) = (values.untyped(), Dispatch::SECRET.name());
+                    secret_file::warn(values, option, Readers::Owner, secret, around, findings);
                     return keys;
                 }
                 Err(refused) => format!("\"{path}\" has {refused}"),

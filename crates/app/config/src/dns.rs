@@ -16,7 +16,10 @@ use equipoise_session::config::PoolConfig;
 use self::zone::Reading;
 use super::Surroundings;
 use super::problem::Findings;
+use super::tables::Nameserver;
+use super::text::prefixes;
 use super::values::Values;
+use super::view::View;
 
 /// Builds the configuration from `[[dns]]` and `[nameserver]`.
 pub(super) fn config(
@@ -28,7 +31,7 @@ pub(super) fn config(
 ) -> DnsConfig {
     let server = file.table("nameserver").expect("has a default: a test reads every one");
     let mut config =
-        DnsConfig { options: options(server, instance, findings), ..DnsConfig::default() };
+        DnsConfig { options: options(server.typed(), instance, findings), ..DnsConfig::default() };
     let by_name = PoolsByName::of(file, pools);
     let (mut listens, mut origins) = (HashSet::new(), HashSet::new());
     for values in file.tables("dns") {
@@ -47,7 +50,7 @@ pub(super) fn config(
         config.zones.push(Arc::new(zone));
     }
     nested(file, &config.zones, findings);
-    elastic::check(file, findings);
+    elastic::check(file.typed(), findings);
     config
 }
 
@@ -99,34 +102,40 @@ fn addresses<T: std::str::FromStr>(values: &Values, option: &str) -> Vec<T> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-fn options(server: &Values, instance: &Arc<str>, findings: &mut Findings<'_>) -> DnsOptions {
-    let secrets = addresses(server, "cookie-secrets");
-    let option = "cookie-secrets";
+fn options(
+    server: View<'_, Nameserver>,
+    instance: &Arc<str>,
+    findings: &mut Findings<'_>,
+) -> DnsOptions {
+    let option = Nameserver::COOKIE_SECRETS;
+    let secrets = server.get(option).unwrap_or_default();
     if server.given(option) && !(1..=CookieSecrets::MAX).contains(&secrets.len()) {
         let text = format!("{} secrets; accepted: 1 to {}", secrets.len(), CookieSecrets::MAX);
         findings.error(server.at(option), &server.path_of(option), text);
     }
     let mut cookies = CookieSecrets::new(secrets);
-    if !server.flag("cookies") && cookies.take().is_some() {
+    if !server.get(Nameserver::COOKIES) && cookies.take().is_some() {
         let text = "has no effect: `cookies` is false".to_string();
         findings.warning(server.at(option), &server.path_of(option), text);
     }
     DnsOptions {
         rate_limit: RateLimit {
-            per_second: server.amount("rate-limit"),
-            slip: server.amount("rate-limit-slip"),
-            exempt: server.prefixes("rate-limit-exempt").collect(),
+            per_second: server.get(Nameserver::RATE_LIMIT),
+            slip: server.get(Nameserver::RATE_LIMIT_SLIP),
+            exempt: prefixes(server.get(Nameserver::RATE_LIMIT_EXEMPT)),
             ..RateLimit::default()
         },
         cookies,
-        cookies_wanted: server.flag("cookies"),
-        identity: Some(server.text("identity").map_or_else(|| Arc::clone(instance), Into::into)),
-        version: server.text("version").map(Into::into),
-        client_subnet: server.flag("client-subnet"),
-        query_log: server.share("query-log"),
-        heavy_share: server.share("heavy-share"),
-        tcp_connections_max: server.amount("tcp-connections-max"),
-        tcp_idle_timeout: server.duration("tcp-idle-timeout"),
+        cookies_wanted: server.get(Nameserver::COOKIES),
+        identity: Some(
+            server.get(Nameserver::IDENTITY).map_or_else(|| Arc::clone(instance), Into::into),
+        ),
+        version: server.get(Nameserver::VERSION).map(Into::into),
+        client_subnet: server.get(Nameserver::CLIENT_SUBNET),
+        query_log: server.get(Nameserver::QUERY_LOG),
+        heavy_share: server.get(Nameserver::HEAVY_SHARE),
+        tcp_connections_max: server.get(Nameserver::TCP_CONNECTIONS_MAX),
+        tcp_idle_timeout: server.get(Nameserver::TCP_IDLE_TIMEOUT),
     }
 }
 fn below(text: &str, origin: &Name) -> Option<Name> {

@@ -12,22 +12,22 @@ use equipoise_tls::{
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::values::{Values, chosen};
-use super::{FileKind, Surroundings, acme, tables};
+use super::{FileKind, Surroundings, acme};
 
 /// The `tls` of a front door. `None`: it has none, or one with errors.
 pub(super) fn of_door(
     door: &Values,
-    folder: Option<&AcmeFolder>,
+    folder: &AcmeFolder,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ServerTls> {
     let tls = door.table("tls")?;
-    let protocols = match door.choice("protocol", &tables::PROTOCOL)? {
+    let protocols = match door.choice("protocol")? {
         Protocol::Http if door.flag("http2") => Protocols::Http2,
         Protocol::Http => Protocols::Http1,
         Protocol::Tcp | Protocol::Udp => Protocols::Any,
     };
-    let names = acme::names(tls, folder?, around, findings);
+    let names = acme::names(tls.typed(), folder, around, findings);
     of_listener(tls, names, protocols, around, findings)
 }
 
@@ -69,7 +69,7 @@ fn of_listener(
     };
     let options = TlsOptions {
         clients,
-        profile: chosen(tls, "profile", &tables::PROFILE),
+        profile: chosen(tls, "profile"),
         strict: tls.flag("strict"),
         protocols,
         automatic,

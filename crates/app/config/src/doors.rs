@@ -9,9 +9,11 @@ use equipoise_acme::AcmeFolder;
 use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Protocol, SniRoute};
 
 use super::problem::Findings;
-use super::text::{Bandwidth, Listen, RedirectTo};
-use super::values::{Values, chosen};
-use super::{Surroundings, door_tls, limits, routes, tables};
+use super::tables::{Door, Hsts, Session, Sni};
+use super::text::{Bandwidth, Listen, RedirectTo, prefixes};
+use super::values::Values;
+use super::view::View;
+use super::{Surroundings, door_tls, limits, routes};
 
 /// The listen addresses of a `[[session]]` or `[[dispatch]]` table.
 pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
@@ -26,16 +28,16 @@ pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
 /// One front door for each listen address of the table.
 pub(super) fn front_doors_of(
     door: &Values,
-    folder: Option<&AcmeFolder>,
+    folder: &AcmeFolder,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<FrontDoor> {
     let addresses = listen_addresses(door);
     let is_one = addresses.len() == 1;
     let tls = door_tls::of_door(door, folder, around, findings);
-    let routes = routes::of_door(door, around, findings);
-    let error_pages = routes::error_pages(door, around, findings);
-    let doors = addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one));
+    let routes = routes::of_door(door.typed(), around, findings);
+    let error_pages = routes::error_pages(door.typed(), around, findings);
+    let doors = addresses.into_iter().filter_map(|listen| front_door(door.typed(), listen, is_one));
     let whole = |door| FrontDoor {
         tls: tls.clone(),
         routes: Arc::clone(&routes),
@@ -45,29 +47,29 @@ pub(super) fn front_doors_of(
     doors.map(whole).collect()
 }
 
-fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDoor> {
-    let protocol = door.choice("protocol", &tables::PROTOCOL)?;
-    let unnamed = FrontDoor::new(listen, protocol, door.text("pool")?);
-    let name = match door.text("name") {
+fn front_door(door: View<'_, Session>, listen: SocketAddr, is_one: bool) -> Option<FrontDoor> {
+    let protocol = door.get(Session::PROTOCOL)?;
+    let unnamed = FrontDoor::new(listen, protocol, door.get(Session::POOL)?);
+    let name = match door.get(Session::NAME) {
         Some(name) if is_one => name.into(),
         Some(name) => format!("{name}:{listen}").into(),
         None => unnamed.name.clone(),
     };
-    let base = http_door(door, unnamed);
+    let base = http_door(door.part(), unnamed);
     Some(FrontDoor {
         name,
-        accept_proxy: door.flag("accept-proxy"),
-        sni: door.tables("sni").iter().filter_map(sni_route).collect(),
-        redirect: door.parsed("redirect").map(|RedirectTo(port)| port),
-        hsts: door.table("hsts").map(hsts),
-        access: limits::access(door),
-        client_limits: limits::limits(door),
-        responses: door.number("responses").and_then(|number| u32::try_from(number).ok()),
-        bandwidth: door.parsed("bandwidth").map(|Bandwidth(rate)| rate),
-        server_timing: door.flag("server-timing"),
-        security: door.choice("security-headers", &tables::SECURITY_HEADERS),
+        accept_proxy: door.get(Session::ACCEPT_PROXY),
+        sni: door.get(Session::SNI).iter().filter_map(sni_route).collect(),
+        redirect: door.get(Session::REDIRECT).map(|RedirectTo(port)| port),
+        hsts: door.get(Session::HSTS).map(hsts),
+        access: limits::access(door.untyped()),
+        client_limits: limits::limits(door.untyped()),
+        responses: door.get(Session::RESPONSES),
+        bandwidth: door.get(Session::BANDWIDTH).map(|Bandwidth(rate)| rate),
+        server_timing: door.get(Session::SERVER_TIMING),
+        security: door.get(Session::SECURITY_HEADERS),
         timeouts: ClientTimeouts {
-            tunnel: door.duration_if_any("tunnel-timeout"),
+            tunnel: door.get(Session::TUNNEL_TIMEOUT),
             ..base.timeouts.clone()
         },
         ..base
@@ -75,66 +77,72 @@ fn front_door(door: &Values, listen: SocketAddr, is_one: bool) -> Option<FrontDo
 }
 
 /// The line of `Strict-Transport-Security`.
-fn hsts(values: &Values) -> Arc<str> {
-    let seconds = values.duration("max-age").as_secs();
-    let part = |option: &str, text| if values.flag(option) { text } else { "" };
-    let subdomains = part("subdomains", "; includeSubDomains");
-    let preload = part("preload", "; preload");
+fn hsts(values: View<'_, Hsts>) -> Arc<str> {
+    let seconds = values.get(Hsts::MAX_AGE).as_secs();
+    let part = |option, text| if values.get(option) { text } else { "" };
+    let subdomains = part(Hsts::SUBDOMAINS, "; includeSubDomains");
+    let preload = part(Hsts::PRELOAD, "; preload");
     format!("Strict-Transport-Security: max-age={seconds}{subdomains}{preload}\r\n").into()
 }
 
-fn sni_route(route: &Values) -> Option<SniRoute> {
-    Some(SniRoute { names: route.texts("names")?.to_vec(), pool: route.text("pool")?.into() })
+fn sni_route(route: View<'_, Sni>) -> Option<SniRoute> {
+    Some(SniRoute { names: route.get(Sni::NAMES)?.to_vec(), pool: route.get(Sni::POOL)?.into() })
 }
 
 /// Checks `sni`, which is for tcp without `tls`.
-fn check_sni(door: &Values, findings: &mut Findings<'_>) {
+fn check_sni(door: View<'_, Session>, findings: &mut Findings<'_>) {
     let mut names = HashSet::new();
-    for route in door.tables("sni") {
-        for name in route.texts("names").unwrap_or_default() {
+    for route in door.get(Session::SNI) {
+        for name in route.get(Sni::NAMES).unwrap_or_default() {
             if !names.insert(name.to_ascii_lowercase()) {
                 let text = format!("\"{name}\" is stated twice; accepted: each name once");
-                findings.error(route.at("names"), &route.path_of("names"), text);
+                findings.error(route.at(Sni::NAMES), &route.path_of(Sni::NAMES), text);
             }
         }
     }
-    let protocol = door.choice("protocol", &tables::PROTOCOL);
+    let protocol = door.get(Session::PROTOCOL);
     let wrong = match protocol {
-        _ if !door.given("sni") => return,
+        _ if !door.given(Session::SNI) => return,
         Some(Protocol::Http | Protocol::Udp) => "stated, and this front door is not tcp",
-        Some(Protocol::Tcp) if door.given("tls") => "stated, and `tls` ends the clients' TLS here",
+        Some(Protocol::Tcp) if door.given(Session::TLS) => {
+            "stated, and `tls` ends the clients' TLS here"
+        }
         Some(Protocol::Tcp) | None => return,
     };
     let text = format!("{wrong}; accepted: a tcp front door without `tls`");
-    findings.error(door.at("sni"), &door.path_of("sni"), text);
+    findings.error(door.at(Session::SNI), &door.path_of(Session::SNI), text);
 }
 
 /// Checks `redirect` and `hsts`, each of which is for one kind of http front door, `sni`, and
 /// the limits on clients.
-pub(super) fn check(door: &Values, findings: &mut Findings<'_>) {
+pub(super) fn check(door: View<'_, Session>, findings: &mut Findings<'_>) {
     check_sni(door, findings);
-    limits::check(door, door.choice("protocol", &tables::PROTOCOL), findings);
-    let has_tls = door.given("tls");
-    if has_tls && door.given("redirect") {
+    limits::check(door.untyped(), door.get(Session::PROTOCOL), findings);
+    let has_tls = door.given(Session::TLS);
+    if has_tls && door.given(Session::REDIRECT) {
         let text = "stated, and clients of this front door use TLS already; accepted: a front door \
                     without `tls`, at port 80";
-        findings.error(door.at("redirect"), &door.path_of("redirect"), text.to_string());
+        findings.error(
+            door.at(Session::REDIRECT),
+            &door.path_of(Session::REDIRECT),
+            text.to_string(),
+        );
     }
-    let Some(hsts) = door.table("hsts") else { return };
+    let Some(hsts) = door.get(Session::HSTS) else { return };
     if !has_tls {
         let text = "stated, but browsers ignore it without TLS (RFC 6797, section 8.1); accepted: a \
                     front door with `tls`";
-        findings.error(door.at("hsts"), &door.path_of("hsts"), text.to_string());
+        findings.error(door.at(Session::HSTS), &door.path_of(Session::HSTS), text.to_string());
     }
-    let is_long = hsts.duration("max-age") >= Duration::from_secs(365 * 86_400);
-    if hsts.flag("preload") && !(hsts.flag("subdomains") && is_long) {
+    let is_long = hsts.get(Hsts::MAX_AGE) >= Duration::from_secs(365 * 86_400);
+    if hsts.get(Hsts::PRELOAD) && !(hsts.get(Hsts::SUBDOMAINS) && is_long) {
         let text = "true, which browsers accept only with `subdomains` and a `max-age` of \"365d\" or more";
-        findings.error(hsts.at("preload"), &hsts.path_of("preload"), text.to_string());
+        findings.error(hsts.at(Hsts::PRELOAD), &hsts.path_of(Hsts::PRELOAD), text.to_string());
     }
 }
 
-fn forwarded(door: &Values) -> Forwarded {
-    let fields = door.texts("forwarded").unwrap_or_default();
+fn forwarded(door: View<'_, Door>) -> Forwarded {
+    let fields = door.get(Door::FORWARDED);
     let has = |name: &str| fields.iter().any(|field| field == name);
     Forwarded {
         x_forwarded_for: has("x-forwarded-for"),
@@ -146,29 +154,29 @@ fn forwarded(door: &Values) -> Forwarded {
 }
 
 /// Adds the options that every HTTP front door has.
-pub(super) fn http_door(door: &Values, unnamed: FrontDoor) -> FrontDoor {
+pub(super) fn http_door(door: View<'_, Door>, unnamed: FrontDoor) -> FrontDoor {
     FrontDoor {
         limits: Limits {
-            head_bytes_max: door.amount("head-max"),
-            headers_max: door.amount("headers-max"),
-            body_bytes_max: door.number("body-max"),
-            connections_max: door.amount("connections-max"),
-            streams_max: door.amount("streams-max"),
+            head_bytes_max: door.get(Door::HEAD_MAX),
+            headers_max: door.get(Door::HEADERS_MAX),
+            body_bytes_max: door.get(Door::BODY_MAX),
+            connections_max: door.get(Door::CONNECTIONS_MAX),
+            streams_max: door.get(Door::STREAMS_MAX),
         },
         timeouts: ClientTimeouts {
-            header: door.duration("header-timeout"),
-            idle: door.duration("idle-timeout"),
-            request: door.duration_if_any("request-timeout"),
+            header: door.get(Door::HEADER_TIMEOUT),
+            idle: door.get(Door::IDLE_TIMEOUT),
+            request: door.get(Door::REQUEST_TIMEOUT),
             tunnel: None,
         },
-        trusted: door.prefixes("trusted").collect(),
+        trusted: prefixes(door.get(Door::TRUSTED)).into_iter().collect(),
         forwarded: forwarded(door),
-        underscores: chosen(door, "underscores", &tables::UNDERSCORES),
-        upgrades: door.texts("upgrades").unwrap_or_default().into(),
-        http2: door.flag("http2"),
-        via: door.flag("via"),
-        access_log: door.share("access-log"),
-        priority: door.amount("priority"),
+        underscores: door.get(Door::UNDERSCORES),
+        upgrades: door.get(Door::UPGRADES).into(),
+        http2: door.get(Door::HTTP2),
+        via: door.get(Door::VIA),
+        access_log: door.get(Door::ACCESS_LOG),
+        priority: door.get(Door::PRIORITY),
         ..unnamed
     }
 }

@@ -11,8 +11,10 @@ use equipoise_planning::Maker;
 
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
+use super::tables::{Elastic, ElasticSize, Exec, Process};
 use super::text::PortRange;
 use super::values::Values;
+use super::view::View;
 use super::{FileKind, Surroundings};
 
 const KINDS: [&str; 3] = ["process", "exec", "webhook"];
@@ -43,8 +45,8 @@ pub(super) fn maker(
     };
     let values = elastic.table(kind)?;
     let driver = match kind {
-        "process" => DriverOptions::Process(process(values, elastic)),
-        "exec" => DriverOptions::Exec(exec(values)),
+        "process" => DriverOptions::Process(process(values.typed(), elastic.typed())),
+        "exec" => DriverOptions::Exec(exec(values.typed())),
         _ => DriverOptions::Webhook(webhook(values, around, findings)?),
     };
     let limits = Limits {
@@ -66,57 +68,57 @@ pub(super) fn maker(
     Some(Maker { driver, limits })
 }
 
-fn words(values: &Values, name: &str) -> Vec<String> {
-    values.texts(name).map(<[String]>::to_vec).unwrap_or_default()
+fn words(texts: Option<&[String]>) -> Vec<String> {
+    texts.unwrap_or_default().to_vec()
 }
 
-fn variables(values: &Values) -> BTreeMap<String, String> {
+fn variables(texts: &[String]) -> BTreeMap<String, String> {
     let pair = |text: &String| {
         let (name, value) = text.split_once('=')?;
         Some((name.to_string(), value.to_string()))
     };
-    words(values, "environment").iter().filter_map(pair).collect()
+    texts.iter().filter_map(pair).collect()
 }
 
-fn process(values: &Values, elastic: &Values) -> ProcessOptions {
+fn process(values: View<'_, Process>, elastic: View<'_, Elastic>) -> ProcessOptions {
     let defaults = ProcessOptions::default();
-    let logs = values.text("logs");
+    let logs = values.get(Process::LOGS);
     let logs = logs.map(|folder| LogOptions { folder: folder.into(), ..LogOptions::default() });
     ProcessOptions {
-        command: words(values, "command"),
-        environment: variables(values),
-        inherit_environment: values.flag("inherit-environment"),
-        folder: values.text("folder").map(Into::into),
-        user: values.text("user").map(Into::into),
-        address: values.parsed("address").unwrap_or(defaults.address),
-        ports: match values.parsed("ports") {
-            Some(PortRange(Some((first, last)))) => Ports::Range(first, last),
-            _ => Ports::Free,
+        command: words(values.get(Process::COMMAND)),
+        environment: variables(values.get(Process::ENVIRONMENT)),
+        inherit_environment: values.get(Process::INHERIT_ENVIRONMENT),
+        folder: values.get(Process::FOLDER).map(Into::into),
+        user: values.get(Process::USER).map(Into::into),
+        address: values.get(Process::ADDRESS),
+        ports: match values.get(Process::PORTS) {
+            PortRange(Some((first, last))) => Ports::Range(first, last),
+            PortRange(None) => Ports::Free,
         },
-        ready_timeout: values.duration("ready-timeout"),
-        stop_timeout: values.duration("stop-timeout"),
+        ready_timeout: values.get(Process::READY_TIMEOUT),
+        stop_timeout: values.get(Process::STOP_TIMEOUT),
         logs,
-        limits: elastic.tables("sizes").iter().filter_map(limit).collect(),
+        limits: elastic.get(Elastic::SIZES).iter().filter_map(limit).collect(),
         ..defaults
     }
 }
 
 /// The resource limits of a size. `None` if it has none.
-fn limit(size: &Values) -> Option<(String, SizeLimit)> {
-    let cpus = Some(size.share("cpus")).filter(|cpus| *cpus > 0.0);
-    let memory_bytes = size.number("memory");
+fn limit(size: View<'_, ElasticSize>) -> Option<(String, SizeLimit)> {
+    let cpus = Some(size.get(ElasticSize::CPUS)).filter(|cpus| *cpus > 0.0);
+    let memory_bytes = size.get(ElasticSize::MEMORY);
     let is_limited = cpus.is_some() || memory_bytes.is_some();
-    let name = size.text("name")?.to_string();
+    let name = size.get(ElasticSize::NAME)?.to_string();
     is_limited.then_some((name, SizeLimit { cpus, memory_bytes }))
 }
 
-fn exec(values: &Values) -> ExecOptions {
+fn exec(values: View<'_, Exec>) -> ExecOptions {
     ExecOptions {
-        add: words(values, "add"),
-        remove: words(values, "remove"),
-        list: values.texts("list").map(<[String]>::to_vec),
-        environment: variables(values),
-        timeout: values.duration("timeout"),
+        add: words(values.get(Exec::ADD)),
+        remove: words(values.get(Exec::REMOVE)),
+        list: values.get(Exec::LIST).map(<[String]>::to_vec),
+        environment: variables(values.get(Exec::ENVIRONMENT)),
+        timeout: values.get(Exec::TIMEOUT),
         ..ExecOptions::default()
     }
 }

@@ -29,6 +29,7 @@ mod etcd;
 mod files;
 mod health;
 pub mod hosts;
+mod key;
 mod labels;
 mod limits;
 mod loading;
@@ -56,6 +57,7 @@ mod tests;
 mod text;
 mod users;
 mod values;
+mod view;
 
 use std::io;
 use std::net::SocketAddr;
@@ -91,6 +93,8 @@ pub use slice::{SliceNetwork, SliceStream, SliceType};
 pub use tables::Multicast;
 pub use text::{AccessLog, SyslogTo};
 
+use key::Options as _;
+use option::Choice as _;
 use problem::Findings;
 use values::Values;
 
@@ -309,7 +313,7 @@ fn read_despite(
         };
         findings.error(span.start, "", format!("not TOML: {message}"));
     }
-    syntax_errors.is_empty().then(|| read::file(&tables::FILE, document.get_ref(), findings))
+    syntax_errors.is_empty().then(|| read::file(tables::File::TABLE, document.get_ref(), findings))
 }
 
 /// Reports a token file that other users can read, and how to fix it. `None` if the file is private
@@ -353,7 +357,7 @@ pub fn key_word(key: FlowKey) -> &'static str {
         FlowKey::SourcePrefix(_) => FlowKey::SourcePrefix(0),
         key => key,
     };
-    tables::FLOW_KEY.word(any_length)
+    FlowKey::CHOICES.word(any_length)
 }
 
 impl Default for Config {

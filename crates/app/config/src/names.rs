@@ -8,7 +8,7 @@ use equipoise_dns::config::{DnsConfig, ZoneConfig};
 use equipoise_planning::NamesByLoad;
 
 use super::problem::Findings;
-use super::tables;
+use super::tables::Shares;
 use super::values::{Values, chosen};
 
 /// The zones with `shares = "load"`.
@@ -22,7 +22,7 @@ pub(super) fn by_load(
     let zones: HashMap<&Name, &ZoneConfig> =
         dns.zones.iter().map(|zone| (&zone.origin, &**zone)).collect();
     for values in file.tables("dns") {
-        if !chosen(values, "shares", &tables::SHARES) {
+        if chosen::<Shares>(values, "shares") == Shares::Weights {
             continue;
         }
         let (at, path) = (values.at("shares"), values.path_of("shares"));

@@ -1,6 +1,7 @@
 //! The types with which `tables` describes the options of the configuration file.
 
 use std::fmt::Write as _;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(super) struct Table {
 }
 
 /// One option: name, type, default and help. Reader, schema and reference page are derived from it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Opt {
     /// The key.
     pub(super) name: &'static str,
@@ -33,25 +34,41 @@ pub(super) struct Opt {
 }
 
 /// The meaning of an absent option.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Absent {
     /// The option must be given.
     Required,
-    /// Same as this value, in TOML.
-    Default(&'static str),
+    /// Same as this value.
+    Default(Usual),
     /// A description of the meaning, for options without a default value.
     Means(&'static str),
 }
 
+/// The default value of an option.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Usual {
+    Flag(bool),
+    Count(u64),
+    Fraction(f64),
+    Duration(Duration),
+    /// In bytes.
+    Size(u64),
+    Word(&'static dyn Word),
+    Text(&'static str),
+    Texts(&'static [&'static str]),
+    /// A table without options.
+    Table,
+}
+
 /// The accepted values of an option.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// `true` or `false`.
     Flag,
     /// A whole number within bounds.
     Count(u64, u64),
     /// A whole number within bounds, or one of several words.
-    CountOr(u64, u64, &'static (dyn Words + Sync)),
+    CountOr(u64, u64, &'static dyn Words),
     /// A number from 0.0 to 1.0.
     Share,
     /// A number within bounds.
@@ -61,7 +78,7 @@ pub(super) enum Kind {
     /// A number and a unit of size, within bounds in bytes.
     Size(u64, u64),
     /// One of several words.
-    Choice(&'static (dyn Words + Sync)),
+    Choice(&'static dyn Words),
     /// A string of a certain form.
     Text(&'static Form),
     /// One or more strings of a certain form.
@@ -77,6 +94,28 @@ pub(super) enum Kind {
 /// The words of a choice, each with its meaning and the value that it stands for.
 #[derive(Debug)]
 pub(super) struct Choices<T: 'static>(pub(super) &'static [(&'static str, T, &'static str)]);
+
+/// A type of values that have words in the file.
+pub(super) trait Choice: Copy + PartialEq + std::fmt::Debug + 'static {
+    const CHOICES: &'static Choices<Self>;
+}
+
+/// A type of values of which some have words, and the others are numbers.
+pub(super) trait Numbered: Choice {
+    /// The value that the number stands for; a number out of bounds stands for none.
+    fn numbered(number: u64) -> Option<Self>;
+}
+
+/// A value that has a word in the file.
+pub(super) trait Word: std::fmt::Debug {
+    fn word(&self) -> &'static str;
+}
+
+impl<E: Choice> Word for E {
+    fn word(&self) -> &'static str {
+        E::CHOICES.word(*self)
+    }
+}
 
 /// The words of a choice, without the type of their values.
 pub(super) trait Words: std::fmt::Debug {
@@ -115,6 +154,28 @@ pub(super) struct Form {
     pub(super) fits: fn(&str) -> bool,
 }
 
+/// The form of strings that stand for an `X`.
+pub(super) struct TypedForm<X> {
+    pub(super) form: Form,
+    typed: PhantomData<fn() -> X>,
+}
+
+impl<X: FromStr> TypedForm<X> {
+    /// Every string that parses as an `X`.
+    pub(super) const fn new(noun: &'static str, accepted: &'static str) -> TypedForm<X> {
+        TypedForm::some(noun, accepted, reads_as::<X>)
+    }
+
+    /// The strings that `fits` accepts, which all parse as an `X`.
+    pub(super) const fn some(
+        noun: &'static str,
+        accepted: &'static str,
+        fits: fn(&str) -> bool,
+    ) -> TypedForm<X> {
+        TypedForm { form: Form { noun, accepted, fits }, typed: PhantomData }
+    }
+}
+
 #[cfg(feature = "slice")]
 impl Form {
     /// Returns the string if it has the form, otherwise a description of the accepted form.
@@ -131,46 +192,83 @@ pub(super) fn reads_as<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_ok()
 }
 
-impl Opt {
-    /// An option that must be given.
-    pub(super) const fn required(name: &'static str, kind: Kind, help: &'static str) -> Opt {
-        Opt { name, kind, absent: Absent::Required, help, http_only: false }
-    }
-
-    /// An option with a default, in TOML.
-    pub(super) const fn default(
-        name: &'static str,
-        kind: Kind,
-        toml: &'static str,
-        help: &'static str,
-    ) -> Opt {
-        Opt { name, kind, absent: Absent::Default(toml), help, http_only: false }
-    }
-
-    /// An option without a default value; `absent` describes the meaning of its absence.
-    pub(super) const fn optional(
-        name: &'static str,
-        kind: Kind,
-        absent: &'static str,
-        help: &'static str,
-    ) -> Opt {
-        Opt { name, kind, absent: Absent::Means(absent), help, http_only: false }
-    }
-
-    /// Marks the option as having no effect without HTTP.
-    pub(super) const fn http_only(self) -> Opt {
-        Opt { http_only: true, ..self }
-    }
-}
-
 impl Table {
     /// The option of that name.
     pub(super) fn option(&self, name: &str) -> Option<&'static Opt> {
         self.options.iter().find(|option| option.name == name)
     }
+
+    /// Whether the table has options of all these names.
+    pub(super) const fn has_all(&self, mut names: &[&str]) -> bool {
+        while let [name, rest @ ..] = names {
+            let mut options = self.options;
+            while let [option, others @ ..] = options
+                && !equal(option.name.as_bytes(), name.as_bytes())
+            {
+                options = others;
+            }
+            if options.is_empty() {
+                return false;
+            }
+            names = rest;
+        }
+        true
+    }
+}
+
+/// Compares bytes when the program is compiled, which `==` cannot.
+const fn equal(mut one: &[u8], mut other: &[u8]) -> bool {
+    while let ([a, one_rest @ ..], [b, other_rest @ ..]) = (one, other) {
+        if *a != *b {
+            return false;
+        }
+        (one, other) = (one_rest, other_rest);
+    }
+    one.is_empty() && other.is_empty()
+}
+
+impl Usual {
+    /// The value in TOML.
+    pub(super) fn toml(&self) -> String {
+        let quoted = |text: &str| format!("\"{text}\"");
+        match *self {
+            Usual::Flag(flag) => flag.to_string(),
+            Usual::Count(count) => count.to_string(),
+            Usual::Fraction(number) => format!("{number:?}"),
+            Usual::Duration(time) => quoted(&show_duration(time)),
+            Usual::Size(bytes) => quoted(&show_size(bytes)),
+            Usual::Word(value) => quoted(value.word()),
+            Usual::Text(text) => quoted(text),
+            Usual::Texts(texts) => {
+                let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+                format!("[{}]", texts.join(", "))
+            }
+            Usual::Table => "{}".into(),
+        }
+    }
 }
 
 impl Kind {
+    /// Whether a count or size is within the bounds.
+    pub(super) const fn admits_number(&self, number: u64) -> bool {
+        matches!(self, Kind::Count(min, max) | Kind::Size(min, max) if *min <= number && number <= *max)
+    }
+
+    /// Whether a share or another number is within the bounds.
+    pub(super) const fn admits_fraction(&self, number: f64) -> bool {
+        match self {
+            Kind::Share => 0.0 <= number && number <= 1.0,
+            Kind::Number(min, max) => *min <= number && number <= *max,
+            _ => false,
+        }
+    }
+
+    /// Whether a duration is within the bounds.
+    pub(super) const fn admits_duration(&self, time: Duration) -> bool {
+        let time = time.as_nanos();
+        matches!(self, Kind::Duration(min, max) if min.as_nanos() <= time && time <= max.as_nanos())
+    }
+
     /// The accepted values, for error messages and the reference page.
     pub(super) fn accepted(&self) -> String {
         match self {

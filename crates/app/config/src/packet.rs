@@ -17,8 +17,10 @@ use equipoise_packet::{
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
 use super::problem::Findings;
+use super::tables::{Flows, Packet};
 use super::values::{Values, chosen};
-use super::{Surroundings, limits, quic, secret_file, tables};
+use super::view::View;
+use super::{Surroundings, limits, quic, secret_file};
 
 /// Builds the configuration from `[[packet]]` and `[flows]`.
 pub(super) fn config(
@@ -28,8 +30,8 @@ pub(super) fn config(
     findings: &mut Findings<'_>,
 ) -> PacketConfig {
     let flows_table = file.table("flows").expect("has a default: a test reads every one");
-    let flows = flows(flows_table, around, findings);
-    let fleet = fleet(flows_table, findings);
+    let flows = flows(flows_table.typed(), around, findings);
+    let fleet = fleet(flows_table.typed(), findings);
     let tables = file.tables("packet");
     let mut vips: Vec<VipConfig> = Vec::new();
     let mut read: Vec<&Values> = Vec::new();
@@ -70,12 +72,12 @@ fn vip(
     Some(VipConfig {
         vip,
         interfaces: Some(names("interface")).filter(|_| values.given("interface"))?,
-        accepted_macs: macs(values),
+        accepted_macs: macs(values.typed()),
         reply_interfaces: names("reply-interface"),
-        forward: values.choice("forward", &tables::FORWARD)?,
+        forward: values.choice("forward")?,
         pool: values.text("pool")?.into(),
-        scheduler: chosen(values, "scheduler", &tables::PACKET_SCHEDULER),
-        key: key(values, is_v4),
+        scheduler: chosen(values, "scheduler"),
+        key: key(values.typed(), is_v4),
         access: Access::new(is_v4, limits::access(values).changes(is_v4)),
         timeouts: OwnTimeouts {
             open: values.duration_if_any("tcp-timeout"),
@@ -83,17 +85,17 @@ fn vip(
             udp: values.duration_if_any("udp-timeout"),
         },
         quic: quic::ids(values, around, findings),
-        sources: sources(values),
-        when_down: chosen(values, "when-down", &tables::WHEN_DOWN),
+        sources: sources(values.typed()),
+        when_down: chosen(values, "when-down"),
         check_tunnel: values.flag("check-tunnel"),
         second_chance: values.flag("second-chance"),
     })
 }
 
-fn key(values: &Values, is_v4: bool) -> FlowKey {
-    match chosen(values, "key", &tables::FLOW_KEY) {
+fn key(values: View<'_, Packet>, is_v4: bool) -> FlowKey {
+    match values.get(Packet::KEY) {
         FlowKey::SourcePrefix(_) => {
-            let bits = values.number("key-prefix").and_then(|bits| u8::try_from(bits).ok());
+            let bits = values.get(Packet::KEY_PREFIX);
             let default = if is_v4 { SourcePrefix::BITS4 } else { SourcePrefix::BITS6 };
             FlowKey::SourcePrefix(bits.unwrap_or(default))
         }
@@ -101,57 +103,55 @@ fn key(values: &Values, is_v4: bool) -> FlowKey {
     }
 }
 
-fn sources(values: &Values) -> Sources {
-    let addresses = values.texts("source-addresses").unwrap_or_default().iter();
-    let ports = values.parsed("source-ports");
-    let PortRange { first, last } = ports.expect("has a default: a test reads every one");
-    // The option's form admits addresses only.
-    let addresses = addresses.filter_map(|text| text.parse().ok()).collect();
+fn sources(values: View<'_, Packet>) -> Sources {
+    let addresses = values.get(Packet::SOURCE_ADDRESSES).unwrap_or_default();
+    let PortRange { first, last } = values.get(Packet::SOURCE_PORTS);
     Sources { addresses, absent: Vec::new(), port_first: first, port_last: last }
 }
 
-fn macs(values: &Values) -> Vec<MacAddress> {
-    let texts = values.texts("accept-mac").unwrap_or_default().iter();
-    // The option's form admits MAC addresses only.
-    texts.filter_map(|text| text.parse().ok()).collect()
+fn macs(values: View<'_, Packet>) -> Vec<MacAddress> {
+    values.get(Packet::ACCEPT_MAC).unwrap_or_default()
 }
 
-fn flows(flows: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> FlowsConfig {
-    let parsed = "has a default: a test reads every one";
+fn flows(
+    flows: View<'_, Flows>,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> FlowsConfig {
     FlowsConfig {
-        flows_max: flows.amount("max"),
-        pins_max: flows.amount("pins-max"),
-        pending_max: flows.amount("pending-max"),
-        vips_max: flows.amount("vips-max"),
-        backends_max: flows.amount("backends-max"),
-        prefixes_max: flows.amount("prefixes-max"),
-        full_nat_max: flows.amount("full-nat-max"),
+        flows_max: flows.get(Flows::MAX),
+        pins_max: flows.get(Flows::PINS_MAX),
+        pending_max: flows.get(Flows::PENDING_MAX),
+        vips_max: flows.get(Flows::VIPS_MAX),
+        backends_max: flows.get(Flows::BACKENDS_MAX),
+        prefixes_max: flows.get(Flows::PREFIXES_MAX),
+        full_nat_max: flows.get(Flows::FULL_NAT_MAX),
         timeouts: Timeouts {
-            open: flows.duration("tcp-timeout"),
-            closing: flows.duration("closing-timeout"),
-            reset: flows.duration("reset-timeout"),
-            udp: flows.duration("udp-timeout"),
+            open: flows.get(Flows::TCP_TIMEOUT),
+            closing: flows.get(Flows::CLOSING_TIMEOUT),
+            reset: flows.get(Flows::RESET_TIMEOUT),
+            udp: flows.get(Flows::UDP_TIMEOUT),
         },
-        opening_timeout: flows.duration("opening-timeout"),
-        transition: flows.duration("transition"),
+        opening_timeout: flows.get(Flows::OPENING_TIMEOUT),
+        transition: flows.get(Flows::TRANSITION),
         seed: seed(flows, around, findings),
-        tunnel_source: flows.parsed("tunnel-source").expect(parsed),
-        tunnel_source6: flows.parsed("tunnel-source6").expect(parsed),
-        gue_port: flows.amount("gue-port"),
-        echo_per_second: flows.amount("echo-limit"),
-        too_big_per_second: flows.amount("too-big-limit"),
-        adjust_offloads: flows.flag("adjust-offloads"),
-        elephants: flows.flag("elephants"),
+        tunnel_source: flows.get(Flows::TUNNEL_SOURCE),
+        tunnel_source6: flows.get(Flows::TUNNEL_SOURCE6),
+        gue_port: flows.get(Flows::GUE_PORT),
+        echo_per_second: flows.get(Flows::ECHO_LIMIT),
+        too_big_per_second: flows.get(Flows::TOO_BIG_LIMIT),
+        adjust_offloads: flows.get(Flows::ADJUST_OFFLOADS),
+        elephants: flows.get(Flows::ELEPHANTS),
     }
 }
 
 fn seed(
-    flows: &Values,
+    flows: View<'_, Flows>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<FleetSecret> {
-    let (seed, file) = (flows.text("seed"), flows.text("seed-file"));
-    let (at, option) = (flows.at("seed-file"), flows.path_of("seed-file"));
+    let (seed, file) = (flows.get(Flows::SEED), flows.get(Flows::SEED_FILE));
+    let (at, option) = (flows.at(Flows::SEED_FILE), flows.path_of(Flows::SEED_FILE));
     let wrong = match (seed, file) {
         (Some(_), Some(_)) => "`seed` is given too; accepted: one of the two".to_string(),
         (Some(seed), None) => return FleetSecret::new(seed),
@@ -166,32 +166,33 @@ fn seed(
 }
 
 /// Builds the sharing of flows; `peers`, `peers-listen` and a secret belong together.
-fn fleet(flows: &Values, findings: &mut Findings<'_>) -> Option<FleetConfig> {
-    let Some(peers) = flows.texts("peers").filter(|_| flows.given("peers")) else {
-        if flows.given("peers-listen") {
+fn fleet(flows: View<'_, Flows>, findings: &mut Findings<'_>) -> Option<FleetConfig> {
+    let Some(peers) = flows.get(Flows::PEERS) else {
+        if flows.given(Flows::PEERS_LISTEN) {
             let text = "has no effect without `peers`".into();
-            findings.warning(flows.at("peers-listen"), &flows.path_of("peers-listen"), text);
+            findings.warning(
+                flows.at(Flows::PEERS_LISTEN),
+                &flows.path_of(Flows::PEERS_LISTEN),
+                text,
+            );
         }
         return None;
     };
-    // The option's form admits addresses only.
-    let peers: Vec<SocketAddr> = peers.iter().filter_map(|peer| peer.parse().ok()).collect();
-    let mut error = |option: &str, text: String| {
-        findings.error(flows.at(option), &flows.path_of(option), text);
+    let mut error = |text: String| {
+        findings.error(flows.at(Flows::PEERS), &flows.path_of(Flows::PEERS), text);
     };
     if peers.len() > FleetConfig::PEERS_MAX {
         let (given, max) = (peers.len(), FleetConfig::PEERS_MAX);
-        error("peers", format!("{given} peers; accepted: at most {max}"));
+        error(format!("{given} peers; accepted: at most {max}"));
     }
-    if !flows.given("seed") && !flows.given("seed-file") {
+    if !flows.given(Flows::SEED) && !flows.given(Flows::SEED_FILE) {
         let text = "given without the secret of the fleet; accepted with `seed` or `seed-file`, the same on all \
                     balancers";
-        error("peers", text.into());
+        error(text.into());
     }
-    let listen = flows.given("peers-listen").then(|| flows.parsed("peers-listen")).flatten();
-    let Some(listen) = listen else {
+    let Some(listen) = flows.get(Flows::PEERS_LISTEN) else {
         let text = "given without `peers-listen`; accepted with the address that peers connect to";
-        error("peers", text.into());
+        error(text.into());
         return None;
     };
     Some(FleetConfig { listen, peers })

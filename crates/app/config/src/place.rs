@@ -6,7 +6,9 @@ use std::sync::Arc;
 use equipoise_core::BackendAddress;
 use equipoise_session::config::{Place, Resolved, stand_in};
 
+use super::tables::Backend;
 use super::values::Values;
+use super::view::View;
 
 /// The name of a backend; its address if it has none.
 pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
@@ -39,6 +41,6 @@ pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
 }
 
 /// Whether a backend listens on a unix socket.
-pub(super) fn is_unix_socket(backend: &Values) -> bool {
-    backend.text("address").is_some_and(|address| address.starts_with("unix:"))
+pub(super) fn is_unix_socket(backend: View<'_, Backend>) -> bool {
+    matches!(backend.get(Backend::ADDRESS), Some(BackendAddress::Unix(_)))
 }

@@ -13,24 +13,26 @@ use super::Surroundings;
 use super::declared;
 use super::driver::maker;
 use super::problem::Findings;
-use super::tables;
-use super::text::{LinkSpeed, TimeOfDay, UtcOffset, Weekday, Zone};
-use super::values::{Values, chosen};
+use super::tables::{
+    Backend, Controller, Elastic, ElasticSize, File, Link, Load, PlanMode, Pool, Schedule,
+};
+use super::text::{LinkSpeed, TimeOfDay, Weekday, Zone};
+use super::view::View;
 
 /// Builds the configuration from values that were read. A policy that the planner rejects is an
 /// error.
 pub(super) fn config(
-    file: &Values,
+    file: View<'_, File>,
     pools: &[PoolConfig],
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Planning {
-    let load = file.table("load").expect("has a default: a test reads every one");
-    let controller = file.table("controller").expect("has a default: a test reads every one");
+    let load = file.get(File::LOAD);
+    let controller = file.get(File::CONTROLLER);
     let (mut elastic, mut makers) = (BTreeMap::new(), BTreeMap::new());
     let (mut declared, mut awaited) = (BTreeMap::new(), BTreeSet::new());
-    for pool in file.tables("pool") {
-        let (Some(name), Some(values)) = (pool.text("name"), pool.table("elastic")) else {
+    for pool in file.get(File::POOL) {
+        let (Some(name), Some(values)) = (pool.get(Pool::NAME), pool.get(Pool::ELASTIC)) else {
             continue;
         };
         let is_declared = declared::by_controllers(values);
@@ -40,28 +42,31 @@ pub(super) fn config(
         }
         let one = elasticity(values);
         if let Err(error) = one.check()
-            && !findings.has_error_below(&values.path)
+            && !findings.has_error_below(values.path())
         {
             let option = match &error {
-                ElasticityRefused::Bounds { .. } => "max",
-                ElasticityRefused::Schedule { .. } => "schedule",
+                ElasticityRefused::Bounds { .. } => Elastic::MAX.name(),
+                ElasticityRefused::Schedule { .. } => Elastic::SCHEDULE.name(),
                 ElasticityRefused::Value { option, .. } => *option,
-                ElasticityRefused::Size { .. } => "sizes",
+                ElasticityRefused::Size { .. } => Elastic::SIZES.name(),
             };
+            let values = values.untyped();
             findings.error(values.at(option), &values.path_of(option), error.to_string());
         }
         elastic.insert(name.to_string(), one);
         if is_declared {
-            declared.extend(declared::declaration(name, values, findings));
-        } else if let Some(maker) = maker(values, file.given("cluster"), around, findings) {
+            declared.extend(declared::declaration(name, values.untyped(), findings));
+        } else if let Some(maker) =
+            maker(values.untyped(), file.given(File::CLUSTER), around, findings)
+        {
             makers.insert(name.to_string(), maker);
         }
     }
     Planning {
         policy: policy(load, findings),
-        capacity_max: Some(load.share("capacity-max")),
+        capacity_max: Some(load.get(Load::CAPACITY_MAX)),
         link_speeds: link_speeds(load, findings),
-        state: controller.text("state").map(PathBuf::from),
+        state: controller.get(Controller::STATE).map(PathBuf::from),
         elastic,
         makers,
         declared,
@@ -71,95 +76,99 @@ pub(super) fn config(
     }
 }
 
-fn link_speeds(load: &Values, findings: &mut Findings<'_>) -> BTreeMap<String, u64> {
+fn link_speeds(load: View<'_, Load>, findings: &mut Findings<'_>) -> BTreeMap<String, u64> {
     let mut speeds = BTreeMap::new();
-    for link in load.tables("links") {
-        let (Some(name), Some(LinkSpeed(speed))) = (link.text("interface"), link.parsed("speed"))
+    for link in load.get(Load::LINKS) {
+        let (Some(name), Some(LinkSpeed(speed))) =
+            (link.get(Link::INTERFACE), link.get(Link::SPEED))
         else {
             continue;
         };
         if speeds.insert(name.to_string(), speed).is_some() {
             let text = format!("\"{name}\" is listed twice; accepted: each interface once");
-            findings.error(link.at("interface"), &link.path_of("interface"), text);
+            findings.error(link.at(Link::INTERFACE), &link.path_of(Link::INTERFACE), text);
         }
     }
     speeds
 }
 
-fn policy(load: &Values, findings: &mut Findings<'_>) -> Policy {
+fn policy(load: View<'_, Load>, findings: &mut Findings<'_>) -> Policy {
     let coefficients = Coefficients {
-        net: load.share("net"),
-        cpu: load.share("cpu"),
-        memory: load.share("memory"),
+        net: load.get(Load::NET),
+        cpu: load.get(Load::CPU),
+        memory: load.get(Load::MEMORY),
     };
     let policy = Policy {
-        smoothing: Smoothing { period: load.duration("period"), ..Smoothing::default() },
+        smoothing: Smoothing { period: load.get(Load::PERIOD), ..Smoothing::default() },
         coefficients,
-        overload: OverloadRule::with_ratio(load.share("overload-ratio")),
-        dispatch: DispatchPolicy { admit: load.share("admit"), ..DispatchPolicy::default() },
+        overload: OverloadRule::with_ratio(load.get(Load::OVERLOAD_RATIO)),
+        dispatch: DispatchPolicy { admit: load.get(Load::ADMIT), ..DispatchPolicy::default() },
         ..Policy::default()
     };
     policy.checked().unwrap_or_else(|error| {
-        findings.error(load.at, &load.path, error.to_string());
+        findings.error(load.start(), load.path(), error.to_string());
         Policy::default()
     })
 }
 
-fn elasticity(values: &Values) -> Elasticity {
-    let size = |size: &Values| {
-        let kind = Size { speed: size.share("speed"), price: size.share("price") };
-        Some((size.text("name")?.to_string(), kind))
+fn elasticity(values: View<'_, Elastic>) -> Elasticity {
+    let size = |size: View<'_, ElasticSize>| {
+        let kind =
+            Size { speed: size.get(ElasticSize::SPEED), price: size.get(ElasticSize::PRICE) };
+        Some((size.get(ElasticSize::NAME)?.to_string(), kind))
     };
-    let paused = chosen(values, "mode", &tables::MODE);
     Elasticity {
-        min: values.amount("min"),
-        schedule: values.tables("schedule").iter().filter_map(scheduled).collect(),
+        min: values.get(Elastic::MIN),
+        schedule: values.get(Elastic::SCHEDULE).iter().filter_map(scheduled).collect(),
         // Without `max` the file has errors and is not used.
-        max: values.number("max").and_then(|max| max.try_into().ok()).unwrap_or(u32::MAX),
+        max: values.get(Elastic::MAX).unwrap_or(u32::MAX),
         target: target(values),
-        out_cool_down: values.duration("out-cool-down"),
-        in_cool_down: values.duration("in-cool-down"),
-        warm_up: values.duration("warm-up"),
-        growth_max: values.share("growth-max"),
-        scale_in_rate: values.share("scale-in-rate"),
-        sizes: values.tables("sizes").iter().filter_map(size).collect(),
-        mode: if paused { Mode::Paused } else { Mode::Auto },
+        out_cool_down: values.get(Elastic::OUT_COOL_DOWN),
+        in_cool_down: values.get(Elastic::IN_COOL_DOWN),
+        warm_up: values.get(Elastic::WARM_UP),
+        growth_max: values.get(Elastic::GROWTH_MAX),
+        scale_in_rate: values.get(Elastic::SCALE_IN_RATE),
+        sizes: values.get(Elastic::SIZES).iter().filter_map(size).collect(),
+        mode: match values.get(Elastic::MODE) {
+            PlanMode::Auto => Mode::Auto,
+            PlanMode::Paused => Mode::Paused,
+        },
     }
 }
 
 /// Reads one schedule. `None` if the file has errors and is not used.
-fn scheduled(values: &Values) -> Option<ScheduledMin> {
-    let TimeOfDay(from) = values.parsed("from")?;
-    let TimeOfDay(to) = values.parsed("to")?;
-    let zone = match values.given("zone") {
-        true => values.parsed::<Zone>("zone")?.0,
-        false => values.parsed::<UtcOffset>("utc-offset")?.zone(),
+fn scheduled(values: View<'_, Schedule>) -> Option<ScheduledMin> {
+    let TimeOfDay(from) = values.get(Schedule::FROM)?;
+    let TimeOfDay(to) = values.get(Schedule::TO)?;
+    let zone = match values.get(Schedule::ZONE) {
+        Some(Zone(zone)) => zone,
+        // A wrong zone is an error of the file.
+        None => values.get(Schedule::UTC_OFFSET).zone(),
     };
-    let mut days = [values.texts("days").is_none(); 7];
-    for day in values.texts("days").into_iter().flatten() {
-        let Weekday(day) = day.parse().ok()?;
+    let stated = values.get(Schedule::DAYS);
+    let mut days = [stated.is_none(); 7];
+    for Weekday(day) in stated.into_iter().flatten() {
         days[day] = true;
     }
-    Some(ScheduledMin { days, from, to, zone, min: values.number("min")?.try_into().ok()? })
+    Some(ScheduledMin { days, from, to, zone, min: values.get(Schedule::MIN)? })
 }
 
-fn target(values: &Values) -> Target {
-    let concurrency = values.share_if_any("target-concurrency").map(Target::Concurrency);
-    let stated =
-        concurrency.or_else(|| values.share_if_any("target-requests").map(Target::Requests));
-    stated.unwrap_or_else(|| Target::InUse(values.share("target")))
+fn target(values: View<'_, Elastic>) -> Target {
+    let concurrency = values.get(Elastic::TARGET_CONCURRENCY).map(Target::Concurrency);
+    let stated = concurrency.or_else(|| values.get(Elastic::TARGET_REQUESTS).map(Target::Requests));
+    stated.unwrap_or_else(|| Target::InUse(values.get(Elastic::TARGET)))
 }
 
 /// Maps backends to machines. Built backends are in the order of the file, so both lists are read
 /// in parallel.
-fn machines(file: &Values, pools: &[PoolConfig]) -> BTreeMap<(String, String), String> {
+fn machines(file: View<'_, File>, pools: &[PoolConfig]) -> BTreeMap<(String, String), String> {
     let mut machines = BTreeMap::new();
     let pools: HashMap<&str, _> = pools.iter().map(|pool| (&*pool.name, pool)).collect();
-    for pool in file.tables("pool") {
-        let Some(built) = pool.text("name").and_then(|name| pools.get(name)) else { continue };
+    for pool in file.get(File::POOL) {
+        let Some(built) = pool.get(Pool::NAME).and_then(|name| pools.get(name)) else { continue };
         // If a backend was left out, the file has an error and is not used.
-        for (values, backend) in pool.tables("backends").iter().zip(&built.backends) {
-            if let Some(node) = values.text("node") {
+        for (values, backend) in pool.get(Pool::BACKENDS).iter().zip(&built.backends) {
+            if let Some(node) = values.get(Backend::NODE) {
                 let key = (built.name.to_string(), backend.name.to_string());
                 machines.insert(key, node.to_string());
             }

@@ -10,9 +10,11 @@ use rustls::pki_types::ServerName;
 use super::door_tls::warn_of_times;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
+use super::tables::{Pool, PoolTls};
 use super::users::{PoolUsers, protocol_of, sni_routes};
-use super::values::{Values, chosen};
-use super::{FileKind, Surroundings, tables};
+use super::values::Values;
+use super::view::View;
+use super::{FileKind, Surroundings};
 
 /// The system's authorities, read once for each file.
 #[derive(Default)]
@@ -26,31 +28,33 @@ impl System {
 
 /// The `tls` of a pool. `None`: it has none, or one with errors.
 pub(super) fn of_pool(
-    pool: &Values,
+    pool: View<'_, Pool>,
     users: &PoolUsers<'_>,
     system: &System,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ClientTls> {
-    let tls = pool.table("tls")?;
-    let trust = trust(tls, system, around, findings);
-    let certificate = match tls.text("certificate") {
+    let tls = pool.get(Pool::TLS)?;
+    let trust = trust(tls.untyped(), system, around, findings);
+    let certificate = match tls.get(PoolTls::CERTIFICATE) {
         Some(chain) => Some(certificate(chain, tls, around, findings)?),
         None => None,
     };
-    let server_name = tls.text("server-name").map(|name| ServerName::try_from(name.to_string()));
+    let server_name =
+        tls.get(PoolTls::SERVER_NAME).map(|name| ServerName::try_from(name.to_string()));
     let options = ClientOptions {
         trust: trust?,
         certificate,
-        profile: chosen(tls, "profile", &tables::PROFILE),
+        profile: tls.get(PoolTls::PROFILE),
         server_name: server_name.transpose().ok()?,
         protocols: protocols(pool, users),
     };
     match ClientTls::new(options) {
         Ok(tls) => Some(tls),
         Err(error) => {
-            let option = if tls.given("ca") { "ca" } else { "verify" };
-            let text = match tls.text("ca") {
+            let option =
+                if tls.given(PoolTls::CA) { PoolTls::CA.any() } else { PoolTls::VERIFY.any() };
+            let text = match tls.get(PoolTls::CA) {
                 Some(path) => format!("\"{path}\" has {error}"),
                 None => format!("the system's authorities cannot be used: {error}; state `ca`"),
             };
@@ -61,9 +65,9 @@ pub(super) fn of_pool(
 }
 
 /// The application protocols that the pool offers its backends.
-fn protocols(pool: &Values, users: &PoolUsers<'_>) -> Protocols {
-    match pool.choice("upstream", &tables::UPSTREAM) {
-        Some(Upstream::Http2) => Protocols::OnlyHttp2,
+fn protocols(pool: View<'_, Pool>, users: &PoolUsers<'_>) -> Protocols {
+    match pool.get(Pool::UPSTREAM) {
+        Upstream::Http2 => Protocols::OnlyHttp2,
         _ if users.are_http() => Protocols::Http1,
         _ => Protocols::Any,
     }
@@ -101,26 +105,33 @@ fn trust(
 
 fn certificate(
     chain: &str,
-    tls: &Values,
+    tls: View<'_, PoolTls>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<equipoise_tls::Certificate> {
     let files = CertificateFiles {
         chain: chain.into(),
-        key: tls.text("key").map(PathBuf::from),
+        key: tls.get(PoolTls::KEY).map(PathBuf::from),
         ocsp: None,
     };
-    let key_option = if files.key.is_some() { "key" } else { "certificate" };
+    let key_option = if files.key.is_some() { PoolTls::KEY } else { PoolTls::CERTIFICATE };
     match files.load(|path| (around.read)(path, FileKind::Certificates)) {
         Ok(certificate) => {
             let secret = "the key, with which others can pose as this balancer";
-            secret_file::warn(tls, key_option, Readers::OwnerAndGroup, secret, around, findings);
-            warn_of_times(tls, "certificate", &certificate, findings);
+            secret_file::warn(
+                tls.untyped(),
+                key_option.name(),
+                Readers::OwnerAndGroup,
+                secret,
+                around,
+                findings,
+            );
+            warn_of_times(tls.untyped(), PoolTls::CERTIFICATE.name(), &certificate, findings);
             Some(certificate)
         }
         Err(error) => {
             let option = match error.part() {
-                Part::Chain => "certificate",
+                Part::Chain => PoolTls::CERTIFICATE,
                 Part::Key => key_option,
             };
             findings.error(tls.at(option), &tls.path_of(option), error.to_string());
@@ -130,34 +141,34 @@ fn certificate(
 }
 
 /// Checks the options of `tls` against each other and against the users of the pool.
-pub(super) fn check(pool: &Values, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
-    let Some(tls) = pool.table("tls") else { return };
+pub(super) fn check(pool: View<'_, Pool>, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
+    let Some(tls) = pool.get(Pool::TLS) else { return };
     if users.doors.iter().any(|door| protocol_of(door) == Some(Protocol::Udp)) {
         let text = "stated, and a front door that speaks udp uses this pool, but TLS needs a stream; \
                     accepted with http and tcp";
-        findings.error(pool.at("tls"), &pool.path_of("tls"), text.to_string());
+        findings.error(pool.at(Pool::TLS), &pool.path_of(Pool::TLS), text.to_string());
     }
     if users.doors.iter().any(|door| !sni_routes(door).is_empty()) {
         let text = "stated, and a front door with `sni`, which passes the clients' TLS on, uses this pool; \
                     accepted: `tls` here or `sni` there";
-        findings.error(pool.at("tls"), &pool.path_of("tls"), text.to_string());
+        findings.error(pool.at(Pool::TLS), &pool.path_of(Pool::TLS), text.to_string());
     }
-    if users.doors.is_empty() && !pool.given("health") {
+    if users.doors.is_empty() && !pool.given(Pool::HEALTH) {
         let text = "has no effect: no front door uses this pool, and it has no checks";
-        findings.warning(pool.at("tls"), &pool.path_of("tls"), text.to_string());
+        findings.warning(pool.at(Pool::TLS), &pool.path_of(Pool::TLS), text.to_string());
     }
-    if tls.given("key") && !tls.given("certificate") {
+    if tls.given(PoolTls::KEY) && !tls.given(PoolTls::CERTIFICATE) {
         let text = "a key without `certificate`; accepted: both, or `certificate` with both in it";
-        findings.error(tls.at("key"), &tls.path_of("key"), text.to_string());
+        findings.error(tls.at(PoolTls::KEY), &tls.path_of(PoolTls::KEY), text.to_string());
     }
-    if tls.flag("verify") {
+    if tls.get(PoolTls::VERIFY) {
         return;
     }
     let text =
         "false, so backends are not verified: anyone on the way can read and change what passes";
-    findings.warning(tls.at("verify"), &tls.path_of("verify"), text.to_string());
-    if tls.given("ca") {
+    findings.warning(tls.at(PoolTls::VERIFY), &tls.path_of(PoolTls::VERIFY), text.to_string());
+    if tls.given(PoolTls::CA) {
         let text = "has no effect: `verify` is false";
-        findings.warning(tls.at("ca"), &tls.path_of("ca"), text.to_string());
+        findings.warning(tls.at(PoolTls::CA), &tls.path_of(PoolTls::CA), text.to_string());
     }
 }

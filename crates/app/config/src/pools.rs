@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use equipoise_core::Weight;
@@ -17,10 +16,12 @@ use super::place::{backend_name, place};
 use super::pool_tls::{self, System};
 use super::problem::Findings;
 use super::routes::retry_on;
+use super::tables::{Elastic, Exec, Pool, Process, Queue, Webhook, WeightsBy};
 use super::text::HedgeDelay;
 use super::users::Users;
 use super::values::{Values, chosen};
-use super::{Surroundings, affinity, health, labels, tables};
+use super::view::View;
+use super::{Surroundings, affinity, health, labels};
 
 pub(super) fn pool(
     pool: &Values,
@@ -29,15 +30,15 @@ pub(super) fn pool(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<PoolConfig> {
-    let passive = pool.table("passive").expect("has a default: a test reads every one");
+    let typed: View<'_, Pool> = pool.typed();
     let name = pool.text("name")?;
-    let upstream = chosen(pool, "upstream", &tables::UPSTREAM);
-    let tls = pool_tls::of_pool(pool, &users.of_pool(name), system, around, findings);
+    let upstream = chosen(pool, "upstream");
+    let tls = pool_tls::of_pool(typed, &users.of_pool(name), system, around, findings);
     let http2 = upstream == Upstream::Http2;
-    let health = pool.table("health").map(|health| health::active(health, http2));
+    let health = pool.table("health").map(|health| health::active(health.typed(), http2));
     Some(PoolConfig {
         name: name.into(),
-        scheduler: chosen(pool, "scheduler", &tables::SCHEDULER),
+        scheduler: chosen(pool, "scheduler"),
         backends: backends(pool, findings),
         concurrency: concurrency_of_pool(pool, users.of_pool(name).are_http()),
         options: PoolOptions {
@@ -46,38 +47,38 @@ pub(super) fn pool(
             multiplex_depth: pool.amount("multiplex-depth"),
             multiplex_slow: pool.duration("multiplex-slow"),
             streams_max: pool.amount("streams-max"),
-            hash_by: affinity::hash_by(pool),
-            sticky: affinity::sticky(pool, around, findings),
+            hash_by: affinity::hash_by(typed),
+            sticky: affinity::sticky(typed, around, findings),
             connect_timeout: pool.duration("connect-timeout"),
             response_timeout: pool.duration("response-timeout"),
             session_idle_timeout: pool.duration("session-idle-timeout"),
             idle_sessions_max: pool.amount("idle-sessions-max"),
             retries: pool.amount("retries"),
-            retry_on: retry_on(pool),
+            retry_on: retry_on(typed.get(Pool::RETRY_ON)),
             retry_budget: pool.share("retry-budget"),
             hedge: pool.parsed("hedge").map(|HedgeDelay(hedge)| hedge),
-            send_proxy: pool.choice("send-proxy", &tables::PROXY_PROTOCOL),
+            send_proxy: pool.choice("send-proxy"),
             retry_after: pool.duration("retry-after"),
-            queue: queue(pool.table("queue").expect("has a default: a test reads every one")),
-            start_wait: start_wait(pool),
+            queue: queue(typed.get(Pool::QUEUE)),
+            start_wait: start_wait(typed),
             lost_after: None,
             tls: tls.clone().map(UpstreamTls::Server),
         },
         health: health.map(|health| ActiveHealth {
             tls,
-            preamble: if health.port.is_some() { &[] } else { check_preamble(pool) },
+            preamble: if health.port.is_some() { &[] } else { check_preamble(typed) },
             ..health
         }),
-        passive: health::passive(passive),
+        passive: health::passive(typed.get(Pool::PASSIVE)),
         slow_start: pool.duration_if_any("slow-start"),
-        weights_by_load: chosen(pool, "weights", &tables::WEIGHTS),
-        starts_within: pool.table("elastic").and_then(|elastic| starts_within(pool, elastic)),
+        weights_by_load: chosen::<WeightsBy>(pool, "weights") == WeightsBy::Load,
+        starts_within: typed.get(Pool::ELASTIC).and_then(|elastic| starts_within(typed, elastic)),
     })
 }
 
 /// The PROXY header of checks, by which the sender speaks for itself.
-fn check_preamble(pool: &Values) -> &'static [u8] {
-    match pool.choice("send-proxy", &tables::PROXY_PROTOCOL) {
+fn check_preamble(pool: View<'_, Pool>) -> &'static [u8] {
+    match pool.get(Pool::SEND_PROXY) {
         None => &[],
         Some(ProxyProtocol::V1) => b"PROXY UNKNOWN\r\n",
         Some(ProxyProtocol::V2) => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
@@ -95,32 +96,31 @@ pub(super) fn concurrency_of_pool(pool: &Values, is_http: bool) -> Concurrency {
 }
 
 pub(super) fn concurrency(values: &Values) -> Option<Concurrency> {
-    values.number_or_choice("concurrency", &tables::CONCURRENCY, |limit| {
-        u32::try_from(limit).ok().and_then(NonZeroU32::new).map(Concurrency::Fixed)
-    })
+    values.number_or_choice("concurrency")
 }
 
-fn queue(queue: &Values) -> QueueOptions {
-    QueueOptions { wait: queue.duration("wait"), length: queue.amount("length") }
+fn queue(queue: View<'_, Queue>) -> QueueOptions {
+    QueueOptions { wait: queue.get(Queue::WAIT), length: queue.get(Queue::LENGTH) }
 }
 
 /// How long requests wait for the first backend of an elastic pool. `None` if they do not wait.
-fn start_wait(pool: &Values) -> Option<Duration> {
-    let wait = pool.table("elastic")?.duration("start-wait");
+fn start_wait(pool: View<'_, Pool>) -> Option<Duration> {
+    let wait = pool.get(Pool::ELASTIC)?.get(Elastic::START_WAIT);
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
 /// Longest time until the first backend of an elastic pool serves: created, warmed up and checked.
 /// `None` if the pool may have no backends.
-fn starts_within(pool: &Values, elastic: &Values) -> Option<Duration> {
-    if elastic.number("min") == Some(0) {
+fn starts_within(pool: View<'_, Pool>, elastic: View<'_, Elastic>) -> Option<Duration> {
+    if elastic.get(Elastic::MIN) == 0 {
         return None;
     }
-    let process = elastic.table("process").map(|it| it.duration("ready-timeout"));
-    let others = ["exec", "webhook"].into_iter().filter_map(|kind| elastic.table(kind));
-    let made = process.or_else(|| others.map(|it| it.duration("timeout")).next());
-    let warm = elastic.duration("warm-up").max(made.unwrap_or(MADE_ELSEWHERE));
-    let health = pool.table("health").map(|health| health::active(health, false));
+    let process = elastic.get(Elastic::PROCESS).map(|it| it.get(Process::READY_TIMEOUT));
+    let exec = elastic.get(Elastic::EXEC).map(|it| it.get(Exec::TIMEOUT));
+    let webhook = elastic.get(Elastic::WEBHOOK).map(|it| it.get(Webhook::TIMEOUT));
+    let made = process.or(exec).or(webhook);
+    let warm = elastic.get(Elastic::WARM_UP).max(made.unwrap_or(MADE_ELSEWHERE));
+    let health = pool.get(Pool::HEALTH).map(|health| health::active(health, false));
     let checked = health.map(|health| health.interval * health.rise + health.timeout);
     Some(warm + checked.unwrap_or_default())
 }

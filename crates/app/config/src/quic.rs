@@ -10,9 +10,12 @@ use equipoise_packet::config::{QuicIds, VipConfig};
 use equipoise_packet::{NotHex, Protocol, QuicConfig, QuicKey, ServerId};
 use equipoise_session::config::{Place, PoolConfig};
 
+use super::key::{Count, Key};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
+use super::tables::Quic;
 use super::values::Values;
+use super::view::View;
 use super::{FileKind, Surroundings};
 
 /// `NAME=ID` of `server-ids`. Names may have a `=`.
@@ -37,20 +40,25 @@ pub(super) fn ids(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<QuicIds> {
-    vip.tables("quic").iter().map(|values| ids_of(values, around, findings)).collect()
+    vip.tables("quic").iter().map(|values| ids_of(values.typed(), around, findings)).collect()
 }
 
-fn ids_of(values: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> QuicIds {
+fn ids_of(
+    values: View<'_, Quic>,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> QuicIds {
     // A missing length is reported elsewhere.
-    let length = |option, least| values.number(option).map_or(least, |bytes| bytes as u8);
+    let length = |option: Key<Quic, Option<Count<u8>>>, least| values.get(option).unwrap_or(least);
     let config = QuicConfig {
-        rotation: values.amount("config-rotation"),
-        server_id_bytes: length("server-id-length", 1),
-        nonce_bytes: length("nonce-length", QuicConfig::NONCE_MIN),
+        rotation: values.get(Quic::CONFIG_ROTATION),
+        server_id_bytes: length(Quic::SERVER_ID_LENGTH, 1),
+        nonce_bytes: length(Quic::NONCE_LENGTH, QuicConfig::NONCE_MIN),
         key: key(values, around, findings),
     };
     let mut named = BTreeMap::<Arc<str>, ServerId>::new();
-    for text in values.texts("server-ids").unwrap_or_default() {
+    // Messages have the texts as they are written.
+    for text in values.untyped().texts(Quic::SERVER_IDS.name()).unwrap_or_default() {
         // The option's form admits nothing else.
         let Ok(NamedId { name, id }) = text.parse() else { continue };
         let wanted = usize::from(config.server_id_bytes);
@@ -65,14 +73,25 @@ fn ids_of(values: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_
             named.insert(name.into(), id);
             continue;
         };
-        findings.error(values.at("server-ids"), &values.path_of("server-ids"), wrong);
+        findings.error(values.at(Quic::SERVER_IDS), &values.path_of(Quic::SERVER_IDS), wrong);
     }
     QuicIds { config, named }
 }
 
-fn key(values: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> Option<QuicKey> {
-    let file = values.text("key-file")?;
-    secret_file::warn(values, "key-file", Readers::OwnerAndGroup, "the key", around, findings);
+fn key(
+    values: View<'_, Quic>,
+    around: &Surroundings<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<QuicKey> {
+    let file = values.get(Quic::KEY_FILE)?;
+    secret_file::warn(
+        values.untyped(),
+        Quic::KEY_FILE.name(),
+        Readers::OwnerAndGroup,
+        "the key",
+        around,
+        findings,
+    );
     let wrong = match (around.read)(Path::new(file), FileKind::Secret) {
         Err(error) => format!("\"{file}\" cannot be read: {error}; accepted: a file with the key"),
         Ok(text) => match text.trim().parse() {
@@ -82,7 +101,7 @@ fn key(values: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) 
             ),
         },
     };
-    findings.error(values.at("key-file"), &values.path_of("key-file"), wrong);
+    findings.error(values.at(Quic::KEY_FILE), &values.path_of(Quic::KEY_FILE), wrong);
     None
 }
 

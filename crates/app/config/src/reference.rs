@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::key::Options as _;
 use super::option::{Absent, Kind, Opt, Table};
-use super::tables;
+use super::tables::File;
 
 pub(super) const HEAD: &str = "\
 <!-- Written by `equipoise schema --reference`. Change crates/app/config/src/tables.rs instead. -->
@@ -37,7 +38,7 @@ pool = \"web\"
 /// The reference page, in Markdown.
 pub fn reference() -> String {
     let mut page = HEAD.to_string();
-    for option in tables::FILE.options {
+    for option in File::TABLE.options {
         if let Kind::Table(table) | Kind::Tables(table) = option.kind {
             section(&mut page, table);
         }
@@ -80,7 +81,7 @@ fn accepted(option: &Opt) -> String {
 fn default(option: &Opt) -> String {
     match option.absent {
         Absent::Required => "required".into(),
-        Absent::Default(toml) => format!("`{toml}`"),
+        Absent::Default(usual) => format!("`{}`", usual.toml()),
         Absent::Means(meaning) => meaning.into(),
     }
 }

@@ -15,7 +15,7 @@ use super::problem::{Findings, hint};
 use super::text::ApiListen;
 use super::users::{Users, protocol_of, routes, sni_routes};
 use super::values::Values;
-use super::{Surroundings, access_log, dispatch, doors, health, limits, pool_tls, slice, tables};
+use super::{Surroundings, access_log, dispatch, doors, health, limits, pool_tls, slice};
 
 /// The tables that use pools.
 const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
@@ -44,13 +44,13 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
     unique(pools, "name", findings);
     unique(sessions, "name", findings);
     unique(file.tables("slice"), "name", findings);
-    access_log::check(file, findings);
-    dispatch::check(file, findings);
+    access_log::check(file.typed(), findings);
+    dispatch::check(file.typed(), findings);
     slice::check(file, around, findings);
     listen_addresses(file, findings);
     for door in sessions {
         front_door(door, findings);
-        doors::check(door, findings);
+        doors::check(door.typed(), findings);
         if !file.given("cluster") {
             limits::alone(door, findings);
         }
@@ -69,24 +69,26 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
 
 /// Checks a pool against its users and the rest of the file.
 fn check_pool(pool: &Values, file: &Values, users: &Users<'_>, findings: &mut Findings<'_>) {
-    pool::backends(pool, findings);
+    pool::backends(pool.typed(), findings);
     if let Some(elastic) = pool.table("elastic") {
         unique(elastic.tables("sizes"), "name", findings);
-        elastic::reachable(file, elastic, findings);
-        elastic::declaring(file, elastic, findings);
+        elastic::reachable(file.typed(), elastic.typed(), findings);
+        elastic::declaring(file.typed(), elastic.typed(), findings);
     }
-    health::check(pool, findings);
+    health::check(pool.typed(), findings);
     // Without its name, the users of a pool are not known.
     let Some(name) = pool.text("name") else {
-        pool::scheduling(pool, findings);
+        pool::scheduling(pool.typed(), findings);
         return;
     };
     let users = &users.of_pool(name);
-    if let Some(elastic) = pool.table("elastic").filter(|it| !elastic::is_awaited(file, it)) {
-        elastic::targets(pool, elastic, users, findings);
-        elastic::clocks(elastic, findings);
+    if let Some(elastic) =
+        pool.table("elastic").filter(|it| !elastic::is_awaited(file.typed(), it.typed()))
+    {
+        elastic::targets(pool.typed(), elastic.typed(), users, findings);
+        elastic::clocks(elastic.typed(), findings);
     }
-    pool_tls::check(pool, users, findings);
+    pool_tls::check(pool.typed(), users, findings);
     pool_users::unix_sockets(pool, users, findings);
     pool_users::learnt_limits(pool, users, findings);
     pool_users::unlimited(pool, users, findings);
@@ -94,7 +96,7 @@ fn check_pool(pool: &Values, file: &Values, users: &Users<'_>, findings: &mut Fi
     if users.doors.is_empty() && users.packet {
         pool_users::without_sessions(pool, findings);
     } else if !users.doors.is_empty() || !users.dns {
-        pool::scheduling(pool, findings);
+        pool::scheduling(pool.typed(), findings);
         pool_users::front_doors_of(pool, users, findings);
     }
 }
@@ -165,7 +167,7 @@ fn front_door(door: &Values, findings: &mut Findings<'_>) {
         let text = "an empty list; accepted: one address or more".to_string();
         findings.error(door.at("listen"), &door.path_of("listen"), text);
     }
-    if let Some(protocol) = door.choice("protocol", &tables::PROTOCOL) {
+    if let Some(protocol) = door.choice("protocol") {
         if protocol != Protocol::Http {
             without_http(door, "this front door does not speak HTTP", findings);
         }

@@ -12,21 +12,25 @@ use equipoise_session::route::{
     Split,
 };
 
+use super::key::{Any, Key};
 use super::problem::Findings;
-use super::text::{Bandwidth, HeaderLine, RetryFailure, StickyTo};
-use super::values::Values;
+use super::tables::{
+    HeaderEdits, Route, RouteAnswer, RouteMirror, RoutePool, RouteRedirect, RouteRewrite, Session,
+};
+use super::text::{Bandwidth, HeaderLine, RetryFailure, StickyTo, prefixes};
+use super::view::{View, Views};
 use super::{FileKind, Surroundings, limits};
 
 /// The routes of a front door.
 pub(super) fn of_door(
-    door: &Values,
+    door: View<'_, Session>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Arc<Routes> {
-    let tables = door.tables("route");
-    if let (true, Some(first)) = (door.given("redirect"), tables.first()) {
+    let tables = door.get(Session::ROUTE);
+    if let (true, Some(first)) = (door.given(Session::REDIRECT), tables.first()) {
         let text = "stated, but `redirect` of the front door sends all requests away; accepted: one of both";
-        findings.error(first.at, &first.path, text.to_string());
+        findings.error(first.start(), first.path(), text.to_string());
     }
     let mut routes = Vec::with_capacity(tables.len());
     for (number, values) in (1..).zip(tables) {
@@ -34,16 +38,20 @@ pub(super) fn of_door(
     }
     let names = routes.iter().map(|(_, route)| &route.name);
     if let Some(second) = repeated(names) {
-        let at = tables.get(second).unwrap_or(door);
         let text = format!(
             "\"{}\" is the name of another route; accepted: each name once",
             routes[second].1.name
         );
-        findings.error(at.at("name"), &at.path_of("name"), text);
+        let second = tables.get(second);
+        let (at, path) = match second {
+            Some(route) => (route.at(Route::NAME), route.path_of(Route::NAME)),
+            None => (door.at(Session::NAME), door.path_of(Session::NAME)),
+        };
+        findings.error(at, &path, text);
     }
     let is_whole = routes.len() == tables.len();
     let routes = Routes::new(routes).unwrap_or_else(|error| {
-        findings.error(door.at("route"), &door.path_of("route"), error.to_string());
+        findings.error(door.at(Session::ROUTE), &door.path_of(Session::ROUTE), error.to_string());
         Routes::default()
     });
     if is_whole {
@@ -58,44 +66,47 @@ fn repeated<'n>(names: impl Iterator<Item = &'n Arc<str>>) -> Option<usize> {
     names.enumerate().find(|(_, name)| !seen.insert(*name)).map(|(at, _)| at)
 }
 
-fn warn_of_hidden(routes: &Routes, tables: &[Values], findings: &mut Findings<'_>) {
+fn warn_of_hidden(routes: &Routes, tables: Views<'_, Route>, findings: &mut Findings<'_>) {
     for (route, by) in routes.table().hidden() {
         let (Some(values), Some(first)) = (tables.get(route), tables.get(by)) else { continue };
         let (name, other, line) =
-            (&routes.routes()[route].name, &routes.routes()[by].name, findings.line(first.at));
+            (&routes.routes()[route].name, &routes.routes()[by].name, findings.line(first.start()));
         let text = format!(
             "route \"{name}\" never gets a request: route \"{other}\", on line {line}, takes all of its requests; \
              accepted: the narrower route first, or other conditions"
         );
-        findings.warning(values.at, &values.path, text);
+        findings.warning(values.start(), values.path(), text);
     }
 }
 
 fn route(
     number: usize,
-    values: &Values,
-    door: &Values,
+    values: View<'_, Route>,
+    door: View<'_, Session>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<(Conditions, RouteConfig)> {
     let numbered = number.to_string();
-    limits::check_limits(values, Some(Protocol::Http), findings);
+    limits::check_limits(values.untyped(), Some(Protocol::Http), findings);
     let options = RouteOptions {
-        body_bytes_max: values.number("body-max"),
-        bandwidth: values.parsed("bandwidth").map(|Bandwidth(rate)| rate),
-        request_timeout: values.duration_if_any("request-timeout"),
-        response_timeout: values.duration_if_any("response-timeout"),
-        tunnel_timeout: values.duration_if_any("tunnel-timeout"),
-        retries: values.number("retries").and_then(|number| u32::try_from(number).ok()),
-        retry_on: values.given("retry-on").then(|| retry_on(values)),
+        body_bytes_max: values.get(Route::BODY_MAX),
+        bandwidth: values.get(Route::BANDWIDTH).map(|Bandwidth(rate)| rate),
+        request_timeout: values.get(Route::REQUEST_TIMEOUT),
+        response_timeout: values.get(Route::RESPONSE_TIMEOUT),
+        tunnel_timeout: values.get(Route::TUNNEL_TIMEOUT),
+        retries: values.get(Route::RETRIES),
+        retry_on: values.get(Route::RETRY_ON).map(retry_on),
     };
     let route = RouteConfig {
-        name: values.text("name").unwrap_or(&numbered).into(),
-        rewrite: values.table("rewrite").map(|it| rewrite(it, findings)).unwrap_or_default(),
-        request: values.table("request-headers").map(edits).unwrap_or_default(),
-        response: values.table("response-headers").map(edits).unwrap_or_default(),
+        name: values.get(Route::NAME).unwrap_or(&numbered).into(),
+        rewrite: values.get(Route::REWRITE).map(|it| rewrite(it, findings)).unwrap_or_default(),
+        request: values.get(Route::REQUEST_HEADERS).map(|it| edits(it.part())).unwrap_or_default(),
+        response: values
+            .get(Route::RESPONSE_HEADERS)
+            .map(|it| edits(it.part()))
+            .unwrap_or_default(),
         mirror: mirror(values, findings),
-        limits: limits::limits(values),
+        limits: limits::limits(values.untyped()),
         action: action(values, door, around, findings)?,
         options,
     };
@@ -103,29 +114,29 @@ fn route(
 }
 
 /// Reads each text of a list; the forms of the options have accepted them.
-fn read<T, E>(values: &Values, option: &str, read: impl Fn(&str) -> Result<T, E>) -> Vec<T> {
-    let texts = values.texts(option).unwrap_or_default().iter();
+fn read<T, E>(texts: Option<&[String]>, read: impl Fn(&str) -> Result<T, E>) -> Vec<T> {
+    let texts = texts.unwrap_or_default().iter();
     texts.filter_map(|text| read(text).ok()).collect()
 }
 
-fn conditions(values: &Values) -> Conditions {
-    let mut paths = read(values, "path", PathCondition::exact);
-    paths.extend(read(values, "path-prefix", PathCondition::prefix));
-    paths.extend(read(values, "path-regex", |text| text.parse().map(PathCondition::Regex)));
-    let sources = values.prefixes("source");
+fn conditions(values: View<'_, Route>) -> Conditions {
+    let mut paths = read(values.get(Route::PATH), PathCondition::exact);
+    paths.extend(read(values.get(Route::PATH_PREFIX), PathCondition::prefix));
+    let patterns = values.get(Route::PATH_REGEX).unwrap_or_default();
+    paths.extend(patterns.into_iter().map(PathCondition::Regex));
+    let sources = prefixes(values.get(Route::SOURCE)).into_iter();
     Conditions {
-        hosts: read(values, "host", str::parse),
+        hosts: values.get(Route::HOST).unwrap_or_default(),
         paths,
-        methods: values.texts("method").unwrap_or_default().to_vec(),
-        headers: read(values, "header", FieldCondition::header),
-        query: read(values, "query", FieldCondition::query),
+        methods: values.get(Route::METHOD).unwrap_or_default().to_vec(),
+        headers: read(values.get(Route::HEADER), FieldCondition::header),
+        query: read(values.get(Route::QUERY), FieldCondition::query),
         sources: sources.map(|(address, length)| Source::new(address, length)).collect(),
     }
 }
 
 /// The failures of `retry-on`.
-pub(super) fn retry_on(values: &Values) -> RetryOn {
-    let failures: Vec<RetryFailure> = read(values, "retry-on", str::parse);
+pub(super) fn retry_on(failures: Vec<RetryFailure>) -> RetryOn {
     let statuses = failures.iter().filter_map(|failure| match failure {
         RetryFailure::Statuses(first, last) => Some((*first, *last)),
         RetryFailure::Connect | RetryFailure::Reset | RetryFailure::Grpc(_) => None,
@@ -143,114 +154,135 @@ pub(super) fn retry_on(values: &Values) -> RetryOn {
 }
 
 fn action(
-    values: &Values,
-    door: &Values,
+    values: View<'_, Route>,
+    door: View<'_, Session>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Action> {
-    let kinds = ["pool", "pools", "redirect", "answer"];
-    let mut given = kinds.into_iter().filter(|kind| values.given(kind));
+    let kinds = [Route::POOL.any(), Route::POOLS.any(), Route::REDIRECT.any(), Route::ANSWER.any()];
+    let mut given = kinds.into_iter().filter(|kind| values.given(*kind));
     if let (Some(first), Some(second)) = (given.next(), given.next()) {
         let text = format!(
-            "stated beside `{first}`; accepted: one of `pool`, `pools`, `redirect` and `answer`"
+            "stated beside `{}`; accepted: one of `pool`, `pools`, `redirect` and `answer`",
+            first.name()
         );
         findings.error(values.at(second), &values.path_of(second), text);
     }
-    if values.given("sticky") && !values.given("pools") {
+    if values.given(Route::STICKY) && !values.given(Route::POOLS) {
         let text = "stated, but the route has one pool; accepted: `pools` beside it";
-        findings.error(values.at("sticky"), &values.path_of("sticky"), text.to_string());
+        findings.error(values.at(Route::STICKY), &values.path_of(Route::STICKY), text.to_string());
     }
-    if let Some(values) = values.table("redirect") {
+    if let Some(values) = values.get(Route::REDIRECT) {
         return redirect(values, findings).map(Action::Redirect);
     }
-    if let Some(values) = values.table("answer") {
+    if let Some(values) = values.get(Route::ANSWER) {
         return answer(values, around, findings).map(Action::Answer);
     }
     pools(values, door, findings).map(Action::Pools)
 }
 
-fn pools(values: &Values, door: &Values, findings: &mut Findings<'_>) -> Option<Pools> {
-    let shares = values.tables("pools");
+fn pools(
+    values: View<'_, Route>,
+    door: View<'_, Session>,
+    findings: &mut Findings<'_>,
+) -> Option<Pools> {
+    let shares = values.get(Route::POOLS);
     if shares.is_empty() {
-        let name = values.text("pool").or_else(|| door.text("pool"))?;
+        let name = values.get(Route::POOL).or_else(|| door.get(Session::POOL))?;
         let split = Split::new([1])?;
         return Some(Pools { names: vec![name.into()], split, sticky: None });
     }
     let named = shares
         .iter()
-        .filter_map(|share| Some((share.text("pool")?, share.amount::<u32>("weight"))));
+        .filter_map(|share| Some((share.get(RoutePool::POOL)?, share.get(RoutePool::WEIGHT))));
     let (names, weights): (Vec<&str>, Vec<u32>) = named.unzip();
     let Some(split) = Split::new(weights) else {
         let text = "no pool has a weight; accepted: a `weight` of 1 or more";
-        findings.error(values.at("pools"), &values.path_of("pools"), text.to_string());
+        findings.error(values.at(Route::POOLS), &values.path_of(Route::POOLS), text.to_string());
         return None;
     };
-    let sticky = values.parsed("sticky").map(|StickyTo(part)| part);
+    let sticky = values.get(Route::STICKY).map(|StickyTo(part)| part);
     Some(Pools { names: names.into_iter().map(Into::into).collect(), split, sticky })
 }
 
-fn mirror(values: &Values, findings: &mut Findings<'_>) -> Option<Mirror> {
-    let mirror = values.table("mirror")?;
-    let own = ["redirect", "answer"].into_iter().find(|kind| values.given(kind));
+fn mirror(values: View<'_, Route>, findings: &mut Findings<'_>) -> Option<Mirror> {
+    let mirror = values.get(Route::MIRROR)?;
+    let own = [Route::REDIRECT.any(), Route::ANSWER.any()].into_iter().find(|it| values.given(*it));
     if let Some(own) = own {
         let text = format!(
-            "stated beside `{own}`, which needs no backend; accepted: `mirror` beside `pool` or `pools`"
+            "stated beside `{}`, which needs no backend; accepted: `mirror` beside `pool` or `pools`",
+            own.name()
         );
-        findings.error(values.at("mirror"), &values.path_of("mirror"), text);
+        findings.error(values.at(Route::MIRROR), &values.path_of(Route::MIRROR), text);
     }
     Some(Mirror {
-        pool: mirror.text("pool")?.into(),
-        share: mirror.share("share"),
-        body_bytes_max: mirror.number("body-max")?,
-        in_flight_max: mirror.amount("concurrency"),
+        pool: mirror.get(RouteMirror::POOL)?.into(),
+        share: mirror.get(RouteMirror::SHARE),
+        body_bytes_max: mirror.get(RouteMirror::BODY_MAX),
+        in_flight_max: mirror.get(RouteMirror::CONCURRENCY),
     })
 }
 
-fn redirect(values: &Values, findings: &mut Findings<'_>) -> Option<Redirect> {
-    let status = values.amount("status");
+fn redirect(values: View<'_, RouteRedirect>, findings: &mut Findings<'_>) -> Option<Redirect> {
+    let status = values.get(RouteRedirect::STATUS);
     if matches!(status, 304..=306) {
         let text = format!("{status} is no redirect; accepted: 301, 302, 303, 307 or 308");
-        findings.error(values.at("status"), &values.path_of("status"), text);
+        findings.error(
+            values.at(RouteRedirect::STATUS),
+            &values.path_of(RouteRedirect::STATUS),
+            text,
+        );
     }
-    Some(Redirect { status, to: values.text("to")?.into() })
+    Some(Redirect { status, to: values.get(RouteRedirect::TO)?.into() })
 }
 
 fn answer(
-    values: &Values,
+    values: View<'_, RouteAnswer>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<FixedAnswer> {
-    let body = match (values.text("body"), values.text("file")) {
+    let body = match (values.get(RouteAnswer::BODY), values.get(RouteAnswer::FILE)) {
         (Some(_), Some(_)) => {
             let text = "stated beside `body`; accepted: one of both";
-            findings.error(values.at("file"), &values.path_of("file"), text.to_string());
+            findings.error(
+                values.at(RouteAnswer::FILE),
+                &values.path_of(RouteAnswer::FILE),
+                text.to_string(),
+            );
             return None;
         }
         (None, Some(path)) => match (around.read)(Path::new(path), FileKind::Page) {
             Ok(text) => text,
             Err(error) => {
                 let text = format!("\"{path}\" cannot be read: {error}; accepted: a file of text");
-                findings.error(values.at("file"), &values.path_of("file"), text);
+                findings.error(
+                    values.at(RouteAnswer::FILE),
+                    &values.path_of(RouteAnswer::FILE),
+                    text,
+                );
                 return None;
             }
         },
         (body, None) => body.unwrap_or_default().to_string(),
     };
     Some(FixedAnswer {
-        status: values.amount("status"),
-        content_type: values.text("content-type")?.into(),
+        status: values.get(RouteAnswer::STATUS),
+        content_type: values.get(RouteAnswer::CONTENT_TYPE).into(),
         body: body.into(),
     })
 }
 
-fn rewrite(values: &Values, findings: &mut Findings<'_>) -> Rewrite {
-    let mut error = |option: &str, text: String| {
+fn rewrite(values: View<'_, RouteRewrite>, findings: &mut Findings<'_>) -> Rewrite {
+    let mut error = |option: Key<RouteRewrite, Any>, text: String| {
         findings.error(values.at(option), &values.path_of(option), text);
     };
-    let pattern: Option<Expression> = values.parsed("regex");
-    let path = match (values.text("prefix"), pattern, values.text("to")) {
+    let pattern: Option<Expression> = values.get(RouteRewrite::REGEX);
+    let path = match (values.get(RouteRewrite::PREFIX), pattern, values.get(RouteRewrite::TO)) {
         (Some(_), Some(_), _) => {
-            error("regex", "stated beside `prefix`; accepted: one of both".into());
+            error(
+                RouteRewrite::REGEX.any(),
+                "stated beside `prefix`; accepted: one of both".into(),
+            );
             None
         }
         (Some(prefix), None, None) => {
@@ -258,28 +290,29 @@ fn rewrite(values: &Values, findings: &mut Findings<'_>) -> Rewrite {
         }
         (None, Some(pattern), Some(to)) => {
             if let Err(wrong) = pattern.accepts(to) {
-                error("to", wrong.to_string());
+                error(RouteRewrite::TO.any(), wrong.to_string());
             }
             Some(PathRewrite::Regex(pattern, to.into()))
         }
         (None, Some(_), None) => {
-            error("regex", "stated without `to`; accepted: both".into());
+            error(RouteRewrite::REGEX.any(), "stated without `to`; accepted: both".into());
             None
         }
         (_, None, Some(_)) => {
-            error("to", "stated without `regex`; accepted: both".into());
+            error(RouteRewrite::TO.any(), "stated without `regex`; accepted: both".into());
             None
         }
         (None, None, None) => None,
     };
-    Rewrite { path, host: values.text("host").map(Into::into) }
+    Rewrite { path, host: values.get(RouteRewrite::HOST).map(Into::into) }
 }
 
-fn edits(values: &Values) -> Edits {
-    let lines = |option| read::<HeaderLine, _>(values, option, str::parse).into_iter();
-    let pairs = |option| lines(option).map(|line| (line.name, line.value)).collect::<Vec<_>>();
-    let remove = values.texts("remove").unwrap_or_default();
-    Edits::new(&pairs("set"), &pairs("add"), remove)
+fn edits(values: View<'_, HeaderEdits>) -> Edits {
+    let pairs = |lines: Vec<HeaderLine>| -> Vec<_> {
+        lines.into_iter().map(|line| (line.name, line.value)).collect()
+    };
+    let (set, add) = (pairs(values.get(HeaderEdits::SET)), pairs(values.get(HeaderEdits::ADD)));
+    Edits::new(&set, &add, values.get(HeaderEdits::REMOVE))
 }
 
 /// The statuses with which the proxy answers by itself.
@@ -287,12 +320,12 @@ const OWN_STATUSES: [u16; 11] = [400, 405, 408, 413, 417, 431, 501, 502, 503, 50
 
 /// The pages of `error-pages`, by status.
 pub(super) fn error_pages(
-    door: &Values,
+    door: View<'_, Session>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Arc<BTreeMap<u16, String>> {
     let mut pages = BTreeMap::new();
-    let Some(folder) = door.text("error-pages") else { return Arc::default() };
+    let Some(folder) = door.get(Session::ERROR_PAGES) else { return Arc::default() };
     for status in OWN_STATUSES {
         let file = Path::new(folder).join(format!("{status}.html"));
         match (around.read)(&file, FileKind::Page) {
@@ -303,7 +336,11 @@ pub(super) fn error_pages(
                     "\"{}\" cannot be read: {error}; accepted: a file of text",
                     file.display()
                 );
-                findings.error(door.at("error-pages"), &door.path_of("error-pages"), text);
+                findings.error(
+                    door.at(Session::ERROR_PAGES),
+                    &door.path_of(Session::ERROR_PAGES),
+                    text,
+                );
             }
         }
     }
@@ -311,7 +348,7 @@ pub(super) fn error_pages(
         let text = format!(
             "\"{folder}\" has no page for an error of the proxy; accepted: a folder with 503.html and others, of {OWN_STATUSES:?}"
         );
-        findings.error(door.at("error-pages"), &door.path_of("error-pages"), text);
+        findings.error(door.at(Session::ERROR_PAGES), &door.path_of(Session::ERROR_PAGES), text);
     }
     Arc::new(pages)
 }

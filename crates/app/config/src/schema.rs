@@ -1,14 +1,15 @@
 //! Writes the JSON Schema of the configuration file, for editors.
 
 use serde_json::{Map, Value, json};
-use toml::de::DeValue;
 
-use super::option::{Absent, Kind, Opt, Table};
-use super::tables;
+use super::key::Options as _;
+use super::option::{Absent, Kind, Opt, Table, Usual};
+use super::tables::File;
+use super::text::{show_duration, show_size};
 
 /// The schema of the whole file (draft 2020-12).
 pub fn schema() -> Value {
-    let mut schema = table(&tables::FILE);
+    let mut schema = table(File::TABLE);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "equipoise configuration".into();
     schema
@@ -44,9 +45,8 @@ fn property(option: &Opt) -> Value {
         _ => String::new(),
     };
     property["description"] = format!("{}{accepted}{absent}", option.help).into();
-    if let Absent::Default(toml) = option.absent {
-        let value = DeValue::parse(toml).expect("defaults are TOML: a test reads every one");
-        property["default"] = to_json(value.get_ref());
+    if let Absent::Default(usual) = option.absent {
+        property["default"] = default(usual);
     }
     property
 }
@@ -81,18 +81,16 @@ fn kind(of: &Kind) -> Value {
     }
 }
 
-/// Converts TOML to JSON.
-pub(super) fn to_json(value: &DeValue<'_>) -> Value {
-    match value {
-        DeValue::String(text) => text.as_ref().into(),
-        DeValue::Integer(number) => number.as_str().parse::<u64>().map_or(Value::Null, Value::from),
-        DeValue::Float(number) => number.as_str().parse::<f64>().map_or(Value::Null, Value::from),
-        DeValue::Boolean(flag) => (*flag).into(),
-        DeValue::Datetime(time) => time.to_string().into(),
-        DeValue::Array(array) => array.iter().map(|element| to_json(element.get_ref())).collect(),
-        DeValue::Table(table) => table
-            .iter()
-            .map(|(key, value)| (key.get_ref().to_string(), to_json(value.get_ref())))
-            .collect(),
+fn default(usual: Usual) -> Value {
+    match usual {
+        Usual::Flag(flag) => flag.into(),
+        Usual::Count(count) => count.into(),
+        Usual::Fraction(number) => number.into(),
+        Usual::Duration(time) => show_duration(time).into(),
+        Usual::Size(bytes) => show_size(bytes).into(),
+        Usual::Word(value) => value.word().into(),
+        Usual::Text(text) => text.into(),
+        Usual::Texts(texts) => texts.into(),
+        Usual::Table => json!({}),
     }
 }

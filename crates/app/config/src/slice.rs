@@ -9,9 +9,11 @@ use equipoise_slice::balance::Policy;
 use equipoise_slice::{CheckpointConfig, Config as Protocol, Order};
 
 use super::problem::Findings;
+use super::tables::{Balancing, Checkpoint, Slice, Workers};
 use super::text::show_duration;
-use super::values::{Values, chosen};
-use super::{FileKind, Multicast, Surroundings, tables};
+use super::values::Values;
+use super::view::View;
+use super::{FileKind, Multicast, Surroundings};
 
 /// One stream of the slice level.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,75 +78,75 @@ pub struct SliceNetwork {
 
 /// Builds the streams.
 pub(super) fn config(file: &Values, around: &Surroundings<'_>) -> Vec<SliceStream> {
-    file.tables("slice").iter().filter_map(|slice| stream(slice, around)).collect()
+    file.tables("slice").iter().filter_map(|slice| stream(slice.typed(), around)).collect()
 }
 
-fn stream(slice: &Values, around: &Surroundings<'_>) -> Option<SliceStream> {
-    let balancing = slice.table("balancing").expect("has a default: a test reads every one");
-    let workers = slice.table("workers").expect("has a default: a test reads every one");
-    let texts = |name: &str| slice.texts(name).unwrap_or_default().to_vec();
-    let topic = |name: &str| slice.text(name).map(str::to_string);
+fn stream(slice: View<'_, Slice>, around: &Surroundings<'_>) -> Option<SliceStream> {
+    let balancing = slice.get(Slice::BALANCING);
+    let workers = slice.get(Slice::WORKERS);
     Some(SliceStream {
-        name: slice.text("name")?.to_string(),
-        slices: slice.number("slices")?.try_into().ok()?,
-        domain: slice.amount("domain"),
-        items: topic("items")?,
-        replies: topic("replies")?,
-        item_type: topic("item-type")?,
-        reply_type: topic("reply-type")?,
-        own: match slice.text("key") {
+        name: slice.get(Slice::NAME)?.to_string(),
+        slices: slice.get(Slice::SLICES)?,
+        domain: slice.get(Slice::DOMAIN),
+        items: slice.get(Slice::ITEMS).to_string(),
+        replies: slice.get(Slice::REPLIES).to_string(),
+        item_type: slice.get(Slice::ITEM_TYPE).to_string(),
+        reply_type: slice.get(Slice::REPLY_TYPE).to_string(),
+        own: match slice.get(Slice::KEY) {
             // If the IDL cannot be read, `check` has reported an error.
             Some(key) => Some(SliceType { key: key.to_string(), idl: idl(slice, around).ok()? }),
             None => None,
         },
-        control: topic("control")?,
+        control: slice.get(Slice::CONTROL).to_string(),
         network: SliceNetwork {
-            interfaces: texts("interfaces"),
-            peers: texts("peers"),
-            multicast: chosen(slice, "multicast", &tables::MULTICAST),
-            lease: slice.duration("lease"),
-            more: slice.text("more").map(str::to_string),
+            interfaces: slice.get(Slice::INTERFACES).to_vec(),
+            peers: slice.get(Slice::PEERS).to_vec(),
+            multicast: slice.get(Slice::MULTICAST),
+            lease: slice.get(Slice::LEASE),
+            more: slice.get(Slice::MORE).map(str::to_string),
         },
         protocol: Protocol {
-            order: chosen(slice, "order", &tables::SLICE_ORDER),
-            lease: workers.duration("lease"),
-            margin: workers.duration("margin"),
-            recovery: workers.duration("recovery"),
-            patience: workers.duration("patience"),
-            standby: slice.flag("standby"),
-            checkpoint: slice.table("checkpoint").map(|checkpoint| CheckpointConfig {
-                every: checkpoint.duration("every"),
-                items: checkpoint.amount("items"),
-                folder: checkpoint.given("folder"),
+            order: slice.get(Slice::ORDER),
+            lease: workers.get(Workers::LEASE),
+            margin: workers.get(Workers::MARGIN),
+            recovery: workers.get(Workers::RECOVERY),
+            patience: workers.get(Workers::PATIENCE),
+            standby: slice.get(Slice::STANDBY),
+            checkpoint: slice.get(Slice::CHECKPOINT).map(|checkpoint| CheckpointConfig {
+                every: checkpoint.get(Checkpoint::EVERY),
+                items: checkpoint.get(Checkpoint::ITEMS),
+                folder: checkpoint.given(Checkpoint::FOLDER),
             }),
             ..Protocol::default()
         },
         checkpoint_folder: slice
-            .table("checkpoint")
-            .and_then(|checkpoint| checkpoint.text("folder"))
+            .get(Slice::CHECKPOINT)
+            .and_then(|checkpoint| checkpoint.get(Checkpoint::FOLDER))
             .map(PathBuf::from),
         policy: Policy {
-            smoothing: balancing.duration("smoothing"),
-            queue_horizon: balancing.duration("queue-horizon"),
-            stuck: balancing.duration("stuck"),
-            begin: balancing.share("begin"),
-            stop: balancing.share("stop"),
-            share_max: balancing.share("share-max"),
-            batch_max: balancing.amount("batch-max"),
-            first_batch_max: balancing.amount("first-batch-max"),
-            cool_down: balancing.duration("cool-down"),
-            hot: balancing.share("hot"),
+            smoothing: balancing.get(Balancing::SMOOTHING),
+            queue_horizon: balancing.get(Balancing::QUEUE_HORIZON),
+            stuck: balancing.get(Balancing::STUCK),
+            begin: balancing.get(Balancing::BEGIN),
+            stop: balancing.get(Balancing::STOP),
+            share_max: balancing.get(Balancing::SHARE_MAX),
+            batch_max: balancing.get(Balancing::BATCH_MAX),
+            first_batch_max: balancing.get(Balancing::FIRST_BATCH_MAX),
+            cool_down: balancing.get(Balancing::COOL_DOWN),
+            hot: balancing.get(Balancing::HOT),
         },
-        round: balancing.duration("every"),
-        controller_lease: workers.duration("controller-lease"),
-        connection_port: workers.flag("connections").then(|| workers.amount("connection-port")),
+        round: balancing.get(Balancing::EVERY),
+        controller_lease: workers.get(Workers::CONTROLLER_LEASE),
+        connection_port: workers
+            .get(Workers::CONNECTIONS)
+            .then(|| workers.get(Workers::CONNECTION_PORT)),
     })
 }
 
 /// The concatenated IDL of a table. The error names the file.
-fn idl(slice: &Values, around: &Surroundings<'_>) -> Result<String, String> {
+fn idl(slice: View<'_, Slice>, around: &Surroundings<'_>) -> Result<String, String> {
     let mut whole = String::new();
-    for text in slice.texts("idl").unwrap_or_default() {
+    for text in slice.get(Slice::IDL) {
         if text.contains('{') {
             whole.push_str(text);
         } else {
@@ -157,43 +159,43 @@ fn idl(slice: &Values, around: &Surroundings<'_>) -> Result<String, String> {
 }
 
 /// Refuses a key or an item type that is invalid.
-fn own_type(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
-    let given = !slice.texts("idl").unwrap_or_default().is_empty();
-    let wrong = match (slice.text("key"), given) {
+fn own_type(slice: View<'_, Slice>, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
+    let given = !slice.get(Slice::IDL).is_empty();
+    let wrong = match (slice.get(Slice::KEY), given) {
         (None, false) => return,
         (None, true) => Err("has no effect without `key`: accepted: `key = \"FIELD\"`, the field that decides an item's slice".into()),
         (Some(_), false) => Err("needs `idl`, which declares the type that `item-type` names: accepted: `idl = [\"FILE\"]`".into()),
         (Some(key), true) => idl(slice, around).and_then(|idl| declared(slice, &idl, key)),
     };
     if let Err(text) = wrong {
-        let option = if given { "idl" } else { "key" };
+        let option = if given { Slice::IDL.any() } else { Slice::KEY.any() };
         findings.error(slice.at(option), &slice.path_of(option), text);
     }
 }
 
 #[cfg(feature = "slice")]
-fn declared(slice: &Values, idl: &str, key: &str) -> Result<(), String> {
-    let name = |option: &str| slice.text(option).unwrap_or_default().to_string();
+fn declared(slice: View<'_, Slice>, idl: &str, key: &str) -> Result<(), String> {
     let own = equipoise_slice_dds::OwnType { idl: idl.to_string(), key: key.to_string() };
-    own.check(&name("item-type"), &name("reply-type")).map_err(|error| error.to_string())
+    let (item, reply) = (slice.get(Slice::ITEM_TYPE), slice.get(Slice::REPLY_TYPE));
+    own.check(item, reply).map_err(|error| error.to_string())
 }
 
 /// A build without DDS refuses every `[[slice]]` table elsewhere.
 #[cfg(not(feature = "slice"))]
-fn declared(_: &Values, _: &str, _: &str) -> Result<(), String> {
+fn declared(_: View<'_, Slice>, _: &str, _: &str) -> Result<(), String> {
     Ok(())
 }
 
 /// Checks slice tables against each other and against the rest of the file.
 pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
-    let mut topics: BTreeMap<(u64, &str, &str), usize> = BTreeMap::new();
-    let mut domains: BTreeMap<u64, &Values> = BTreeMap::new();
-    for slice in file.tables("slice") {
-        let domain = slice.number("domain").unwrap_or_default();
-        for option in ["items", "control"] {
-            let Some(topic) = slice.text(option) else { continue };
-            let first = *topics.entry((domain, option, topic)).or_insert(slice.at);
-            if first != slice.at {
+    let mut topics: BTreeMap<(u32, &str, &str), usize> = BTreeMap::new();
+    let mut domains: BTreeMap<u32, View<'_, Slice>> = BTreeMap::new();
+    for slice in file.tables("slice").iter().map(Values::typed::<Slice>) {
+        let domain = slice.get(Slice::DOMAIN);
+        for option in [Slice::ITEMS, Slice::CONTROL] {
+            let topic = slice.get(option);
+            let first = *topics.entry((domain, option.name(), topic)).or_insert(slice.start());
+            if first != slice.start() {
                 let line = findings.line(first);
                 let text = format!(
                     "\"{topic}\" is that of the stream on line {line}, in the same domain; accepted: another topic, or another domain"
@@ -201,7 +203,7 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
                 findings.error(slice.at(option), &slice.path_of(option), text);
             }
         }
-        one_network(slice, domains.entry(domain).or_insert(slice), findings);
+        one_network(slice, *domains.entry(domain).or_insert(slice), findings);
         security(slice, around, findings);
         own_type(slice, around, findings);
         balancing(slice, findings);
@@ -218,15 +220,18 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
 
 /// Checks that streams of one domain have the same DDS settings: a process has one set for each
 /// domain.
-fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
-    let same = |option: &str| match option {
-        "lease" => slice.duration(option) == first.duration(option),
-        "multicast" | "more" => slice.text(option) == first.text(option),
-        _ => slice.texts(option) == first.texts(option),
-    };
-    for option in ["interfaces", "peers", "multicast", "lease", "more"] {
-        if !same(option) {
-            let line = findings.line(first.at);
+fn one_network(slice: View<'_, Slice>, first: View<'_, Slice>, findings: &mut Findings<'_>) {
+    let differs = |key| slice.get(key) != first.get(key);
+    let options = [
+        (Slice::INTERFACES.any(), differs(Slice::INTERFACES)),
+        (Slice::PEERS.any(), differs(Slice::PEERS)),
+        (Slice::MULTICAST.any(), slice.get(Slice::MULTICAST) != first.get(Slice::MULTICAST)),
+        (Slice::LEASE.any(), slice.get(Slice::LEASE) != first.get(Slice::LEASE)),
+        (Slice::MORE.any(), slice.get(Slice::MORE) != first.get(Slice::MORE)),
+    ];
+    for (option, is_other) in options {
+        if is_other {
+            let line = findings.line(first.start());
             let text = format!(
                 "differs from that of the stream on line {line}, in the same domain, and a process has one set of DDS \
                  settings for each domain; accepted: the same, or another domain"
@@ -238,8 +243,8 @@ fn one_network(slice: &Values, first: &Values, findings: &mut Findings<'_>) {
 
 /// Refuses DDS Security settings that this build does not support, and settings files that cannot
 /// be read in time. DDS itself reports a missing file at start.
-fn security(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
-    let Some(more) = slice.text("more") else { return };
+fn security(slice: View<'_, Slice>, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
+    let Some(more) = slice.get(Slice::MORE) else { return };
     let mut texts = vec![more.to_string()];
     for path in more.split(',').filter_map(|part| part.trim().strip_prefix("file://")) {
         match (around.read)(Path::new(path), FileKind::DdsSettings) {
@@ -247,7 +252,7 @@ fn security(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let text = format!("\"{path}\" cannot be read: {error}");
-                findings.error(slice.at("more"), &slice.path_of("more"), text);
+                findings.error(slice.at(Slice::MORE), &slice.path_of(Slice::MORE), text);
             }
         }
     }
@@ -255,7 +260,7 @@ fn security(slice: &Values, around: &Surroundings<'_>, findings: &mut Findings<'
     if asked && !cfg!(feature = "dds-security") {
         let text = "asks for DDS Security, which this equipoise was built without: nothing would be protected; accepted: an \
                     equipoise that was built with `--features dds-security`, or a configuration without it";
-        findings.error(slice.at("more"), &slice.path_of("more"), text.to_string());
+        findings.error(slice.at(Slice::MORE), &slice.path_of(Slice::MORE), text.to_string());
     }
 }
 
@@ -268,10 +273,10 @@ fn asks_for_security(xml: &str) -> bool {
 
 /// Warns of a DDS lease that is longer than the worker's: writers of clients wait for a dead worker
 /// until its DDS lease expires.
-fn leases(slice: &Values, findings: &mut Findings<'_>) {
-    let Some(workers) = slice.table("workers") else { return };
+fn leases(slice: View<'_, Slice>, findings: &mut Findings<'_>) {
+    let workers = slice.get(Slice::WORKERS);
     let (lease, silence) =
-        (slice.duration("lease"), workers.duration("lease") + workers.duration("margin"));
+        (slice.get(Slice::LEASE), workers.get(Workers::LEASE) + workers.get(Workers::MARGIN));
     if lease > silence {
         let text = format!(
             "`lease` ({}) is longer than `workers.lease` and `workers.margin` ({}): when a worker dies, clients may \
@@ -279,25 +284,29 @@ fn leases(slice: &Values, findings: &mut Findings<'_>) {
             show_duration(lease),
             show_duration(silence)
         );
-        findings.warning(slice.at("lease"), &slice.path_of("lease"), text);
+        findings.warning(slice.at(Slice::LEASE), &slice.path_of(Slice::LEASE), text);
     }
 }
 
 /// Refuses checkpoints where no state moves with slices.
-fn checkpoint(slice: &Values, findings: &mut Findings<'_>) {
-    let order = chosen(slice, "order", &tables::SLICE_ORDER);
-    if slice.table("checkpoint").is_some() && order != Order::Stateful {
+fn checkpoint(slice: View<'_, Slice>, findings: &mut Findings<'_>) {
+    if slice.get(Slice::CHECKPOINT).is_some() && slice.get(Slice::ORDER) != Order::Stateful {
         let text = "saves the state of slices, which workers export with `order = \"stateful\"` only; accepted: that \
                     order, or no `checkpoint`";
-        findings.error(slice.at("checkpoint"), &slice.path_of("checkpoint"), text.to_string());
+        findings.error(
+            slice.at(Slice::CHECKPOINT),
+            &slice.path_of(Slice::CHECKPOINT),
+            text.to_string(),
+        );
     }
 }
 
-fn balancing(slice: &Values, findings: &mut Findings<'_>) {
-    let Some(balancing) = slice.table("balancing") else { return };
-    let (begin, stop) = (balancing.share("begin"), balancing.share("stop"));
+fn balancing(slice: View<'_, Slice>, findings: &mut Findings<'_>) {
+    let balancing = slice.get(Slice::BALANCING);
+    let (begin, stop) = (balancing.get(Balancing::BEGIN), balancing.get(Balancing::STOP));
     if stop > begin {
-        let option = if balancing.given("stop") { "stop" } else { "begin" };
+        let option =
+            if balancing.given(Balancing::STOP) { Balancing::STOP } else { Balancing::BEGIN };
         let text =
             format!("`stop` ({stop}) is above `begin` ({begin}); accepted: as large or smaller");
         findings.error(balancing.at(option), &balancing.path_of(option), text);

@@ -13,7 +13,8 @@ use equipoise_session::config::{
 
 use self::change::{every_table_with, sample};
 use self::every_table::{EVERY_TABLE, outcome, parsed};
-use super::option::{Kind, Opt, Table};
+use super::key::Options as _;
+use super::option::{Absent, Choice, Kind, Opt, Table, Usual};
 use super::*;
 
 /// Calls `see` for every table and option of the file.
@@ -31,7 +32,7 @@ fn each_option(table: &'static Table, see: &mut dyn FnMut(&'static Table, &'stat
 #[test]
 fn every_option_changes_the_configuration() {
     let base = parsed(EVERY_TABLE).config;
-    each_option(&tables::FILE, &mut |table, option| {
+    each_option(tables::File::TABLE, &mut |table, option| {
         match (table.title, option.name) {
             // It permits something, and changes nothing by itself.
             (_, "allow-remote" | "terms-agreed") => return,
@@ -87,7 +88,7 @@ fn the_key_of_a_stream_and_its_type_change_the_configuration() {
 fn a_value_of_any_type_is_taken_or_named_in_an_error() {
     let values =
         ["1", "-1", "1.5", "true", "'x'", "''", "[]", "[1]", "[[]]", "{}", "{ x = 1 }", "07:32:00"];
-    each_option(&tables::FILE, &mut |table, option| {
+    each_option(tables::File::TABLE, &mut |table, option| {
         for value in values {
             if let Err(errors) = outcome(&every_table_with(table, option, value)) {
                 let named = errors.problems.iter().any(|p| p.option.ends_with(option.name));
@@ -150,7 +151,7 @@ fn an_empty_file_is_the_default() {
 #[test]
 fn every_scheduler_has_the_name_that_the_api_gives_it() {
     let mut kinds = BTreeSet::new();
-    for (name, kind, _) in tables::SCHEDULER.0 {
+    for (name, kind, _) in <equipoise_core::SchedulerKind as Choice>::CHOICES.0 {
         assert_eq!(serde_json::to_value(kind).unwrap(), *name);
         kinds.insert(name);
     }
@@ -158,20 +159,23 @@ fn every_scheduler_has_the_name_that_the_api_gives_it() {
 }
 
 #[test]
-fn bounds_are_in_order_and_hold_the_default() {
+fn a_default_has_the_form_of_its_option() {
     let mut options = 0;
-    each_option(&tables::FILE, &mut |table, option| {
+    each_option(tables::File::TABLE, &mut |table, option| {
         options += 1;
         let name = format!("{} {}", table.title, option.name);
         match option.kind {
-            Kind::Count(min, max) | Kind::Size(min, max) => assert!(min < max, "{name}"),
-            Kind::Duration(min, max) => assert!(min < max, "{name}"),
-            Kind::CountOr(min, max, _) => assert!(min < max, "{name}"),
+            Kind::Text(form) | Kind::Texts(form) => match option.absent {
+                Absent::Default(Usual::Text(text)) => assert!((form.fits)(text), "{name}"),
+                Absent::Default(Usual::Texts(texts)) => {
+                    assert!(texts.iter().all(|text| (form.fits)(text)), "{name}");
+                }
+                _ => {}
+            },
+            // Their declarations compile only with bounds and a default that are in order.
             _ => {}
         }
         assert!(option.help.ends_with('.'), "{name}: {}", option.help);
-        // A default out of bounds panics when its table is read; `every_option_changes...` reads
-        // them.
         assert!(EVERY_TABLE.contains(table.title), "{name}");
     });
     assert!(options > 50, "{options} options");

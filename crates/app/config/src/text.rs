@@ -14,7 +14,7 @@ pub(super) use self::http::{
 };
 pub(super) use self::limits::{Bandwidth, CountedBy, RateText};
 pub use self::places::{AccessLog, SyslogTo};
-pub(super) use self::places::{ApiListen, Listen, PortRange, read_prefix};
+pub(super) use self::places::{AddressPrefix, ApiListen, Listen, PortRange, prefixes};
 
 /// Units of time in milliseconds, largest first.
 const TIME_UNITS: &[(&str, u64)] =

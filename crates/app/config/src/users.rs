@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use equipoise_session::config::Protocol;
 
-use super::tables;
 use super::values::Values;
 
 /// The users of each pool, by the pool's name.
@@ -77,7 +76,7 @@ pub(super) fn routes(door: &Values) -> impl Iterator<Item = &Values> {
 /// The protocol of a front door; `None` if the option has an error.
 pub(super) fn protocol_of(door: &Values) -> Option<Protocol> {
     match door.spec.option("protocol") {
-        Some(_) => door.choice("protocol", &tables::PROTOCOL),
+        Some(_) => door.choice("protocol"),
         None => Some(Protocol::Http),
     }
 }

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::option::{Choices, Table};
-use super::text::read_prefix;
+use super::key::Options;
+use super::option::{Choice, Numbered, Table};
+use super::text::AddressPrefix;
+use super::view::View;
 
 /// A table after reading. A wrong or absent option has its default value, if it has one.
 #[derive(Debug)]
@@ -50,6 +52,12 @@ pub(super) fn join(path: &str, name: &str) -> String {
 /// Getters panic if the caller and the option table disagree on a name or type. The test that
 /// changes every option would fail then.
 impl Values {
+    /// The table as one with the options of `T`, which readers name by keys.
+    pub(super) fn typed<T: Options>(&self) -> View<'_, T> {
+        assert_eq!(self.spec.title, T::TABLE.title, "a reader expects another table");
+        View::new(self)
+    }
+
     fn entry(&self, name: &str) -> Option<&Entry> {
         assert!(self.spec.option(name).is_some(), "no option {name} in {}", self.spec.title);
         self.entries.get(name)
@@ -92,15 +100,10 @@ impl Values {
     }
 
     /// The number, or the value that the word stands for.
-    pub(super) fn number_or_choice<T: Copy>(
-        &self,
-        name: &str,
-        choices: &Choices<T>,
-        from_number: impl Fn(u64) -> Option<T>,
-    ) -> Option<T> {
+    pub(super) fn number_or_choice<T: Numbered>(&self, name: &str) -> Option<T> {
         self.find(name, |value| match value {
-            Value::Number(number) => from_number(*number),
-            Value::Text(word) => choices.get(word),
+            Value::Number(number) => T::numbered(*number),
+            Value::Text(word) => T::CHOICES.get(word),
             _ => None,
         })
     }
@@ -115,7 +118,9 @@ impl Values {
 
     /// The addresses and lengths of prefixes.
     pub(super) fn prefixes(&self, name: &str) -> impl Iterator<Item = (IpAddr, u8)> + use<'_> {
-        self.texts(name).unwrap_or_default().iter().filter_map(|text| read_prefix(text))
+        self.texts(name).unwrap_or_default().iter().filter_map(|text| {
+            text.parse().ok().map(|AddressPrefix(address, length)| (address, length))
+        })
     }
 
     /// A share or another number that has a default.
@@ -163,8 +168,8 @@ impl Values {
     }
 
     /// The value that the word of a choice stands for.
-    pub(super) fn choice<T: Copy>(&self, name: &str, choices: &Choices<T>) -> Option<T> {
-        let chosen = choices.get(self.text(name)?);
+    pub(super) fn choice<T: Choice>(&self, name: &str) -> Option<T> {
+        let chosen = T::CHOICES.get(self.text(name)?);
         assert!(chosen.is_some(), "option {name} of {} is another choice", self.spec.title);
         chosen
     }
@@ -189,6 +194,6 @@ impl Values {
 }
 
 /// The value of a choice that has a default.
-pub(super) fn chosen<T: Copy>(values: &Values, name: &str, choices: &Choices<T>) -> T {
-    values.choice(name, choices).expect("has a default: a test reads every one")
+pub(super) fn chosen<T: Choice>(values: &Values, name: &str) -> T {
+    values.choice(name).expect("has a default: a test reads every one")
 }

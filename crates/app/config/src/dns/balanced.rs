@@ -10,7 +10,6 @@ use equipoise_session::config::{BackendConfig, PoolConfig};
 use super::addresses;
 use super::zone::Reading;
 use crate::labels;
-use crate::tables::DNS_MODE;
 use crate::values::{Values, chosen};
 
 impl Reading<'_, '_> {
@@ -28,9 +27,9 @@ impl Reading<'_, '_> {
         let is_own = std::ptr::eq(values, own);
         let mode = match is_own {
             true => None,
-            false => values.choice("mode", &DNS_MODE),
+            false => values.choice("mode"),
         };
-        let mode = mode.unwrap_or_else(|| chosen(own, "mode", &DNS_MODE));
+        let mode = mode.unwrap_or_else(|| chosen(own, "mode"));
         let ttl = if is_own { None } else { values.duration_if_any("ttl") };
         if !is_own {
             self.filled(values, "backends");

@@ -2,7 +2,6 @@
 //! which limits how these may be configured.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use equipoise_dns::Mode;
@@ -11,8 +10,10 @@ use equipoise_session::config::PoolConfig;
 
 use super::zone::Reading;
 use crate::problem::Findings;
+use crate::tables::{Dns, DnsName, Elastic, File, Pool, Process};
 use crate::text::{PortRange, show_duration};
 use crate::values::Values;
+use crate::view::View;
 
 impl Reading<'_, '_> {
     /// The elastic or discovered backends of a name over a whole pool, in addition to the listed
@@ -34,7 +35,7 @@ impl Reading<'_, '_> {
         let or_list = if is_own || pool.backends.is_empty() { "" } else { ", or list `backends`" };
         if !matches!(mode, Mode::Srv)
             && let Some(process) = elastic.table("process")
-            && !has_one_port(process)
+            && !has_one_port(process.typed())
         {
             let text = format!(
                 "mode \"{word}\" gives clients no ports, and each process of pool \"{name}\" has its own; accepted: \
@@ -78,9 +79,8 @@ impl Reading<'_, '_> {
     }
 }
 
-fn has_one_port(process: &Values) -> bool {
-    let ports: Option<PortRange> = process.parsed("ports");
-    matches!(ports, Some(PortRange(Some((first, last)))) if first == last)
+fn has_one_port(process: View<'_, Process>) -> bool {
+    matches!(process.get(Process::PORTS), PortRange(Some((first, last))) if first == last)
 }
 
 /// Whether POOL-eNUMBER can be a label of a host name (RFC 1123, 2.1).
@@ -91,14 +91,14 @@ fn makes_host_names(pool: &str) -> bool {
 }
 
 /// Checks elastic pools against the names that are spread over them.
-pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
+pub(super) fn check(file: View<'_, File>, findings: &mut Findings<'_>) {
     let longest = longest_ttls(file);
-    for pool in file.tables("pool") {
-        let (Some(name), Some(elastic)) = (pool.text("name"), pool.table("elastic")) else {
+    for pool in file.get(File::POOL) {
+        let (Some(name), Some(elastic)) = (pool.get(Pool::NAME), pool.get(Pool::ELASTIC)) else {
             continue;
         };
         let Some(ttl) = longest.get(name).copied() else { continue };
-        let drain = elastic.duration("drain-timeout");
+        let drain = elastic.get(Elastic::DRAIN_TIMEOUT);
         if drain < ttl {
             let text = format!(
                 "{}, and for {} after a backend has left the answers, clients may still use it, by the `ttl` of a name \
@@ -106,29 +106,38 @@ pub(super) fn check(file: &Values, findings: &mut Findings<'_>) {
                 show_duration(drain),
                 show_duration(ttl)
             );
-            findings.warning(elastic.at("drain-timeout"), &elastic.path_of("drain-timeout"), text);
+            findings.warning(
+                elastic.at(Elastic::DRAIN_TIMEOUT),
+                &elastic.path_of(Elastic::DRAIN_TIMEOUT),
+                text,
+            );
         }
-        let Some(process) = elastic.table("process").filter(|_| !file.given("cluster")) else {
+        let Some(process) = elastic.get(Elastic::PROCESS).filter(|_| !file.given(File::CLUSTER))
+        else {
             continue;
         };
-        let address: Option<IpAddr> = process.parsed("address");
-        if address.is_some_and(|address| address.is_loopback()) {
+        if process.get(Process::ADDRESS).is_loopback() {
             let text = "a loopback address, which answers give to clients that cannot reach it; accepted: this machine's \
                         address";
-            findings.warning(process.at("address"), &process.path_of("address"), text.to_string());
+            findings.warning(
+                process.at(Process::ADDRESS),
+                &process.path_of(Process::ADDRESS),
+                text.to_string(),
+            );
         }
     }
 }
 
 /// The longest TTL of names over a whole pool, by pool.
-fn longest_ttls(file: &Values) -> HashMap<&str, Duration> {
+fn longest_ttls(file: View<'_, File>) -> HashMap<&str, Duration> {
     let mut longest = HashMap::<&str, Duration>::new();
-    for zone in file.tables("dns") {
-        let (own, ttl) = (zone.text("pool"), zone.duration("ttl"));
-        let picks = |name: &Values| name.given("backends") || name.given("labels");
-        let names = zone.tables("names").iter().filter(|name| !picks(name));
+    for zone in file.get(File::DNS) {
+        let (own, ttl) = (zone.get(Dns::POOL), zone.get(Dns::TTL));
+        let picks =
+            |name: View<'_, DnsName>| name.given(DnsName::BACKENDS) || name.given(DnsName::LABELS);
+        let names = zone.get(Dns::NAMES).iter().filter(|name| !picks(*name));
         let of_names = names
-            .map(|name| (name.text("pool").or(own), name.duration_if_any("ttl").unwrap_or(ttl)));
+            .map(|name| (name.get(DnsName::POOL).or(own), name.get(DnsName::TTL).unwrap_or(ttl)));
         for (pool, ttl) in of_names.chain([(own, ttl)]) {
             let Some(pool) = pool else { continue };
             let known = longest.entry(pool).or_default();

@@ -4,76 +4,85 @@ use equipoise_core::SchedulerKind;
 use equipoise_session::config::Upstream;
 
 use super::unique;
+use crate::option::Word as _;
 use crate::problem::Findings;
-use crate::tables;
-use crate::values::Values;
+use crate::tables::{Backend, Health, Pool, WeightsBy};
+use crate::view::View;
 
-pub(super) fn backends(pool: &Values, findings: &mut Findings<'_>) {
-    let (backends, path) = (pool.tables("backends"), pool.path_of("backends"));
-    unique(backends, "name", findings);
+pub(super) fn backends(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
+    let (backends, path) = (pool.get(Pool::BACKENDS), pool.path_of(Pool::BACKENDS));
+    unique(pool.untyped().tables("backends"), "name", findings);
     if findings.has_error_below(&path) {
         return;
     }
-    let wrong = if backends.is_empty() && (pool.given("elastic") || pool.given("discover")) {
+    let wrong = if backends.is_empty() && (pool.given(Pool::ELASTIC) || pool.given(Pool::DISCOVER))
+    {
         return;
     } else if backends.is_empty() {
         "no backends, so clients of this pool are refused"
-    } else if backends.iter().all(|backend| backend.number("weight") == Some(0)) {
+    } else if backends.iter().all(|backend| backend.get(Backend::WEIGHT) == 0) {
         "every backend has weight 0, so clients of this pool are refused"
     } else {
         return;
     };
-    findings.warning(pool.at("backends"), &path, wrong.to_string());
+    findings.warning(pool.at(Pool::BACKENDS), &path, wrong.to_string());
 }
 
-pub(super) fn scheduling(pool: &Values, findings: &mut Findings<'_>) {
-    let scheduler = pool.choice("scheduler", &tables::SCHEDULER);
+pub(super) fn scheduling(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
+    let scheduler = pool.get(Pool::SCHEDULER);
     let weighted = match scheduler {
-        Some(SchedulerKind::RoundRobin) => Some("weighted-round-robin"),
-        Some(SchedulerKind::LeastConnection) => Some("weighted-least-connection"),
+        SchedulerKind::RoundRobin => Some("weighted-round-robin"),
+        SchedulerKind::LeastConnection => Some("weighted-least-connection"),
         _ => None,
     };
-    if let (Some(weighted), Some(name)) = (weighted, pool.text("scheduler")) {
+    if let Some(weighted) = weighted {
+        let name = scheduler.word();
         let text = format!("has no effect: {name} ignores weights; use {weighted}");
-        if pool.choice("weights", &tables::WEIGHTS) == Some(true) {
-            findings.warning(pool.at("weights"), &pool.path_of("weights"), text.clone());
+        if pool.get(Pool::WEIGHTS) == WeightsBy::Load {
+            findings.warning(pool.at(Pool::WEIGHTS), &pool.path_of(Pool::WEIGHTS), text.clone());
         }
-        if pool.given("slow-start") {
-            findings.warning(pool.at("slow-start"), &pool.path_of("slow-start"), text.clone());
+        if pool.given(Pool::SLOW_START) {
+            findings.warning(
+                pool.at(Pool::SLOW_START),
+                &pool.path_of(Pool::SLOW_START),
+                text.clone(),
+            );
         }
-        for backend in pool.tables("backends") {
+        for backend in pool.get(Pool::BACKENDS) {
             // Weight 0 disables a backend under every scheduler, and 1 is the default.
-            if backend.number("weight").is_some_and(|weight| weight > 1) {
-                findings.warning(backend.at("weight"), &backend.path_of("weight"), text.clone());
+            if backend.get(Backend::WEIGHT) > 1 {
+                findings.warning(
+                    backend.at(Backend::WEIGHT),
+                    &backend.path_of(Backend::WEIGHT),
+                    text.clone(),
+                );
             }
         }
     }
-    if pool.given("hash-by") && scheduler != Some(SchedulerKind::SourceHash) {
+    if pool.given(Pool::HASH_BY) && scheduler != SchedulerKind::SourceHash {
         let text = "has no effect: the scheduler does not hash requests; use source-hash";
-        findings.warning(pool.at("hash-by"), &pool.path_of("hash-by"), text.to_string());
+        findings.warning(pool.at(Pool::HASH_BY), &pool.path_of(Pool::HASH_BY), text.to_string());
     }
-    if pool.given("hedge")
-        && pool.choice("upstream", &tables::UPSTREAM) == Some(Upstream::Multiplexed)
-    {
+    if pool.given(Pool::HEDGE) && pool.get(Pool::UPSTREAM) == Upstream::Multiplexed {
         let text = "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"` or `\"http2\"`";
-        findings.error(pool.at("hedge"), &pool.path_of("hedge"), text.to_string());
+        findings.error(pool.at(Pool::HEDGE), &pool.path_of(Pool::HEDGE), text.to_string());
     }
-    let Some(upstream) = pool.choice("upstream", &tables::UPSTREAM) else { return };
-    let health = pool.table("health").filter(|health| health.given("grpc"));
-    if let Some(health) = health.filter(|_| pool.given("tls") && upstream != Upstream::Http2) {
+    let upstream = pool.get(Pool::UPSTREAM);
+    let health = pool.get(Pool::HEALTH).filter(|health| health.given(Health::GRPC));
+    if let Some(health) = health.filter(|_| pool.given(Pool::TLS) && upstream != Upstream::Http2) {
         let text = "over TLS this check needs HTTP/2 of the pool's backends; accepted: `upstream = \"http2\"`, or no `tls`";
-        findings.error(health.at("grpc"), &health.path_of("grpc"), text.into());
+        findings.error(health.at(Health::GRPC), &health.path_of(Health::GRPC), text.into());
     }
-    let name = pool.text("upstream").unwrap_or_default();
+    let name = upstream.word();
     let (multiplexed, http2) = (upstream == Upstream::Multiplexed, upstream == Upstream::Http2);
     let options = [
-        ("multiplex-sessions", multiplexed),
-        ("multiplex-depth", multiplexed),
-        ("multiplex-slow", multiplexed),
-        ("streams-max", http2),
-        ("idle-sessions-max", !http2),
+        (Pool::MULTIPLEX_SESSIONS.any(), multiplexed),
+        (Pool::MULTIPLEX_DEPTH.any(), multiplexed),
+        (Pool::MULTIPLEX_SLOW.any(), multiplexed),
+        (Pool::STREAMS_MAX.any(), http2),
+        (Pool::IDLE_SESSIONS_MAX.any(), !http2),
     ];
-    for (option, _) in options.iter().filter(|(option, used)| !used && pool.given(option)) {
+    for (option, _) in options.into_iter().filter(|(option, used)| !used && pool.given(*option)) {
         let text = format!("has no effect: `upstream` is \"{name}\"");
         findings.warning(pool.at(option), &pool.path_of(option), text);
     }

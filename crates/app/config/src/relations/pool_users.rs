@@ -3,10 +3,11 @@
 use equipoise_session::config::{Concurrency, Protocol, Upstream};
 
 use super::{LEVELS, is_unix_socket, without_http};
+use crate::pools;
 use crate::problem::Findings;
+use crate::tables::PlanMode;
 use crate::users::{PoolUsers, protocol_of};
 use crate::values::Values;
-use crate::{pools, tables};
 
 /// Refuses learnt limits with udp: datagrams do not queue, and a limit is learnt only while
 /// requests wait.
@@ -21,7 +22,7 @@ pub(super) fn learnt_limits(pool: &Values, users: &PoolUsers<'_>, findings: &mut
             findings.error(values.at("concurrency"), &values.path_of("concurrency"), text.into());
         }
     }
-    let is_paused = |elastic: &Values| elastic.choice("mode", &tables::MODE) == Some(true);
+    let is_paused = |elastic: &Values| elastic.choice("mode") == Some(PlanMode::Paused);
     // A pool that is not paused has another error.
     if !pool.given("concurrency")
         && pool.table("elastic").is_some_and(is_paused)
@@ -65,7 +66,7 @@ pub(super) fn unix_sockets(pool: &Values, users: &PoolUsers<'_>, findings: &mut 
         return;
     };
     for backend in pool.tables("backends") {
-        if is_unix_socket(backend) {
+        if is_unix_socket(backend.typed()) {
             let text =
                 format!("a unix socket, and {user} uses this pool; accepted: IP:PORT or HOST:PORT");
             findings.error(backend.at("address"), &backend.path_of("address"), text);
@@ -153,7 +154,7 @@ fn send_proxy(
         let text = "has no effect: no front door of this pool is tcp or http".to_string();
         findings.warning(at, &option, text);
     }
-    let shared = pool.choice("upstream", &tables::UPSTREAM) != Some(Upstream::Exclusive);
+    let shared = pool.choice("upstream") != Some(Upstream::Exclusive);
     if shared && protocols.contains(&Protocol::Http) {
         let text = "the header names one client, and clients share sessions by `upstream`; accepted: `upstream = \
                     \"exclusive\"`, or no `send-proxy`: http front doors send the client's address in headers";

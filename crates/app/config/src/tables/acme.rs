@@ -1,54 +1,42 @@
 //! Options of `[acme]`.
 
-use super::super::option::{Form, Kind, Opt, Table};
 use super::dispatch::PEM_FILE;
+use crate::key::{Text, Texts, flag, options, text, texts};
+use crate::option::Form;
 
-pub(super) static ACME: Table = Table {
-    title: "[acme]",
-    help: "The authority that issues the certificates of `[session.tls] auto`. Its account and the certificates are in \
-           the folder `acme` of `[controller] state`.",
-    options: &[
-        Opt::default(
-            "terms-agreed",
-            Kind::Flag,
-            "false",
-            "You agree to the terms of the authority (https://letsencrypt.org/repository/). `auto` needs it.",
-        ),
-        Opt::optional(
-            "email",
-            Kind::Text(&EMAIL),
-            "the authority cannot write to you",
-            "An address to which the authority may write about your certificates.",
-        ),
-        Opt::default(
-            "directory",
-            Kind::Text(&DIRECTORY),
-            "\"https://acme-v02.api.letsencrypt.org/directory\"",
-            "URL of the authority's ACME directory. Let's Encrypt has one for tests: \
-             https://acme-staging-v02.api.letsencrypt.org/directory.",
-        ),
-        Opt::optional(
-            "ca",
-            Kind::Text(&PEM_FILE),
-            "the authorities of the system",
-            "A file in PEM with the authorities of the directory's own certificate.",
-        ),
-        Opt::optional(
-            "for-nodes",
-            Kind::Texts(&AUTO_NAME),
-            "nodes get no certificates",
-            "At the controllers of a cluster: names for which they order certificates and give them, with their private \
-             keys, to nodes with `from-controllers`, beside the names of their own front doors.",
-        ),
-        Opt::default(
-            "from-controllers",
-            Kind::Flag,
-            "false",
-            "At a node of a cluster: the certificates of `auto` come from the controllers, which have the names in \
-             `for-nodes`. This node orders none.",
-        ),
-    ],
-};
+options! {
+    Acme: "[acme]",
+    "The authority that issues the certificates of `[session.tls] auto`. Its account and the certificates are in \
+     the folder `acme` of `[controller] state`.";
+
+    TERMS_AGREED: bool = flag("terms-agreed").default(
+        false,
+        "You agree to the terms of the authority (https://letsencrypt.org/repository/). `auto` needs it.",
+    ),
+    EMAIL: Option<Text> = text("email", &EMAIL).optional(
+        "the authority cannot write to you",
+        "An address to which the authority may write about your certificates.",
+    ),
+    DIRECTORY: Text = text("directory", &DIRECTORY).default(
+        "https://acme-v02.api.letsencrypt.org/directory",
+        "URL of the authority's ACME directory. Let's Encrypt has one for tests: \
+         https://acme-staging-v02.api.letsencrypt.org/directory.",
+    ),
+    CA: Option<Text> = text("ca", &PEM_FILE).optional(
+        "the authorities of the system",
+        "A file in PEM with the authorities of the directory's own certificate.",
+    ),
+    FOR_NODES: Option<Texts> = texts("for-nodes", &AUTO_NAME).optional(
+        "nodes get no certificates",
+        "At the controllers of a cluster: names for which they order certificates and give them, with their private \
+         keys, to nodes with `from-controllers`, beside the names of their own front doors.",
+    ),
+    FROM_CONTROLLERS: bool = flag("from-controllers").default(
+        false,
+        "At a node of a cluster: the certificates of `auto` come from the controllers, which have the names in \
+         `for-nodes`. This node orders none.",
+    ),
+}
 
 /// A name to obtain a certificate for.
 pub(super) static AUTO_NAME: Form = Form {

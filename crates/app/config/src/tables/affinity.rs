@@ -2,73 +2,53 @@
 
 use std::time::Duration;
 
-use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::super::text::HashedBy;
+use crate::key::{OneOf, Text, choice, duration, options, text};
+use crate::option::{Choice, Choices, Form, TypedForm};
+use crate::text::HashedBy;
 
-pub(super) const HASH_BY: Opt = Opt::default(
-    "hash-by",
-    Kind::Text(&HASHED_BY),
-    "\"source\"",
-    "Scheduler source-hash: the part of requests that is hashed, so that requests with the same value go to the same \
-     backend: the client's address (\"source\"), a header (\"header:NAME\"), a cookie of the application \
-     (\"cookie:NAME\") or a parameter of the query (\"query:NAME\"). Without it, the client's address.",
-)
-.http_only();
+options! {
+    Sticky: "[pool.sticky]",
+    "A cookie that brings a client back to its backend while that can be picked and has room. Otherwise the \
+     scheduler picks, and the response has a new cookie.";
 
-pub(super) const STICKY: Opt = Opt::optional(
-    "sticky",
-    Kind::Table(&STICKY_TABLE),
-    "the scheduler picks for each request",
-    STICKY_TABLE.help,
-)
-.http_only();
-
-static STICKY_TABLE: Table = Table {
-    title: "[pool.sticky]",
-    help: "A cookie that brings a client back to its backend while that can be picked and has room. Otherwise the \
-           scheduler picks, and the response has a new cookie.",
-    options: &[
-        Opt::default("cookie", Kind::Text(&COOKIE), "\"equipoise\"", "Name of the cookie."),
-        Opt::default(
-            "path",
-            Kind::Text(&COOKIE_PATH),
-            "\"/\"",
-            "The cookie is for URLs below this path.",
-        ),
-        Opt::optional(
-            "max-age",
-            Kind::Duration(Duration::from_secs(1), Duration::from_secs(400 * 86_400)),
+    COOKIE: Text = text("cookie", &COOKIE).default("equipoise", "Name of the cookie."),
+    PATH: Text = text("path", &COOKIE_PATH).default("/", "The cookie is for URLs below this path."),
+    MAX_AGE: Option<Duration> =
+        duration("max-age", Duration::from_secs(1), Duration::from_secs(400 * 86_400)).optional(
             "until the browser ends",
             "How long browsers keep the cookie after the response that sets it.",
         ),
-        Opt::default(
-            "same-site",
-            Kind::Choice(&SAME_SITE),
-            "\"lax\"",
-            "Requests of other sites that have the cookie.",
-        ),
-        Opt::optional(
-            "secret",
-            Kind::Text(&super::dispatch::SECRET_FILE),
-            "clients can verify a guess of a backend's address",
-            "A file with a secret of 16 characters or more, the same on all balancers of the pool, from which the \
-             cookie's values are made.",
-        ),
-    ],
-};
+    SAME_SITE: OneOf<SameSite> = choice("same-site").default(
+        &SameSite::Lax,
+        "Requests of other sites that have the cookie.",
+    ),
+    SECRET: Option<Text> = text("secret", &super::dispatch::SECRET_FILE).optional(
+        "clients can verify a guess of a backend's address",
+        "A file with a secret of 16 characters or more, the same on all balancers of the pool, from which the \
+         cookie's values are made.",
+    ),
+}
 
-/// `[pool.sticky] same-site`.
-pub(in super::super) static SAME_SITE: Choices<&str> = Choices(&[
-    ("lax", "Lax", "links and other safe requests"),
-    ("strict", "Strict", "none"),
-    ("none", "None", "all; browsers accept it only over https"),
-]);
+/// Requests of other sites that have the cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SameSite {
+    Lax,
+    Strict,
+    None,
+}
 
-static HASHED_BY: Form = Form {
-    noun: "a part of requests",
-    accepted: "\"source\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",
-    fits: reads_as::<HashedBy>,
-};
+impl Choice for SameSite {
+    const CHOICES: &'static Choices<SameSite> = &Choices(&[
+        ("lax", SameSite::Lax, "links and other safe requests"),
+        ("strict", SameSite::Strict, "none"),
+        ("none", SameSite::None, "all; browsers accept it only over https"),
+    ]);
+}
+
+pub(super) static HASHED_BY: TypedForm<HashedBy> = TypedForm::new(
+    "a part of requests",
+    "\"source\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",
+);
 
 static COOKIE: Form = Form {
     noun: "a name of a cookie",

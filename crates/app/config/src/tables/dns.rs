@@ -1,289 +1,225 @@
 //! The DNS level's options.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use equipoise_dns::{CookieSecret, Mode, Name};
 
-use super::super::option::{Choices, Form, Kind, Opt, Table, reads_as};
-use super::super::text::read_prefix;
-use super::{DAY, HOUR, LABEL, NAME, ms, secs};
+use super::forms::{LABEL, NAME};
+use super::{DAY, HOUR, ms, secs};
+use crate::key::{
+    Briefs, Count, Each, List, OneOf, Text, Texts, briefs, choice, count, duration, each, flag,
+    options, share, tables, text, texts,
+};
+use crate::option::{Choice, Choices, Form, TypedForm};
+use crate::text::AddressPrefix;
 
 /// Largest TTL of negative answers: resolvers keep them no longer than this (RFC 2308, 5).
-const NEGATIVE_MAX: std::time::Duration = secs(3 * 3600);
+const NEGATIVE_MAX: Duration = secs(3 * 3600);
 
-pub(super) static DNS: Table = Table {
-    title: "[[dns]]",
-    help: "A zone of the DNS level: names whose answers spread clients over the backends of pools. One table for each. \
-           Every `listen` address answers all zones.",
-    options: &[
-        Opt::required("zone", Kind::Text(&DOMAIN), "Its name."),
-        Opt::required(
-            "listen",
-            Kind::Texts(&LISTENS),
-            "Address for queries, over UDP and TCP. Zones may share an address.",
-        ),
-        Opt::optional(
-            "pool",
-            Kind::Text(&NAME),
-            "the zone's own name has no addresses but those of its zone file",
-            "The pool for the zone's own name and for names without their own `pool`. The IP addresses of its backends \
-             are the answers; its health checks, weights, `drain` and `weight` apply here too. Backends of an elastic \
-             pool are included.",
-        ),
-        Opt::default(
-            "mode",
-            Kind::Choice(&MODE),
-            "\"pair\"",
-            "The content of an answer, for the zone's own name and for names without their own `mode`.",
-        ),
-        Opt::default(
-            "shares",
-            Kind::Choice(&SHARES),
-            "\"weights\"",
-            "The source of each backend's share of clients.",
-        ),
-        Opt::default(
-            "ttl",
-            Kind::Duration(secs(1), DAY),
-            "\"1m\"",
-            "Time for which resolvers may keep answers of balanced names.",
-        ),
-        Opt::default(
-            "ttl-draining",
-            Kind::Duration(secs(1), DAY),
-            "\"10s\"",
-            "The same time while a backend drains, if it is shorter.",
-        ),
-        Opt::default(
-            "ttl-heavy",
-            Kind::Duration(secs(1), DAY),
-            "\"20s\"",
-            "The same time for resolvers with more than `heavy-share` of all load, if it is shorter.",
-        ),
-        Opt::default(
-            "record-ttl",
-            Kind::Duration(secs(1), DAY),
-            "\"1h\"",
-            "Time for which resolvers may keep the zone's SOA and NS records and the addresses of its name servers and \
-             backends.",
-        ),
-        Opt::default(
-            "negative-ttl",
-            Kind::Duration(secs(1), NEGATIVE_MAX),
-            "\"30s\"",
-            "Time for which resolvers may keep the answer that something does not exist.",
-        ),
-        Opt::default(
-            "serial",
-            Kind::Count(0, u32::MAX as u64),
-            "1",
-            "Serial number of the SOA record, which only secondaries use. A zone file's SOA record takes precedence.",
-        ),
-        Opt::optional(
-            "mailbox",
-            Kind::Text(&DOMAIN),
-            "`hostmaster` below the zone's name",
-            "Mailbox of the SOA record, with its `@` written as a dot.",
-        ),
-        Opt::optional(
-            "zone-file",
-            Kind::Text(&FILE),
-            "there are no other records",
-            "Further records, in the format of RFC 1035, with `$ORIGIN`, `$TTL`, `$INCLUDE` (files below this one's folder), `$GENERATE`, and times such as `1h30m`.",
-        ),
-        Opt::default(
-            "ns",
-            Kind::Briefs(&SERVER, "name"),
-            "[]",
-            "The zone's name servers; the zone above it must name the same ones. Without this option: the NS records \
-             of the zone file. A string is short for a table with only that `name`.",
-        ),
-        Opt::default(
-            "nodes",
-            Kind::Tables(&NODE),
-            "[]",
-            "Backends that clients reach at other addresses, or at more than one.",
-        ),
-        Opt::default(
-            "names",
-            Kind::Briefs(&BALANCED, "name"),
-            "[]",
-            "Names below the zone's name that are spread over backends. A string is short for a table with only that \
-             `name`.",
-        ),
-    ],
-};
+options! {
+    Dns: "[[dns]]",
+    "A zone of the DNS level: names whose answers spread clients over the backends of pools. One table for each. \
+     Every `listen` address answers all zones.";
 
-pub(crate) static SHARES: Choices<bool> = Choices(&[
-    ("weights", false, "the backends' weights"),
-    (
-        "load",
-        true,
-        "the cluster's plan, by the reports of the members that are these backends (their `node`, or else their name); \
-         weights until there is a plan",
+    ZONE: Option<Text> = text("zone", &DOMAIN).required("Its name."),
+    LISTEN: Option<Each<SocketAddr>> = each("listen", &LISTENS).required(
+        "Address for queries, over UDP and TCP. Zones may share an address.",
     ),
-]);
+    POOL: Option<Text> = text("pool", &NAME).optional(
+        "the zone's own name has no addresses but those of its zone file",
+        "The pool for the zone's own name and for names without their own `pool`. The IP addresses of its backends \
+         are the answers; its health checks, weights, `drain` and `weight` apply here too. Backends of an elastic \
+         pool are included.",
+    ),
+    MODE: OneOf<Mode> = choice("mode").default(
+        &Mode::Pair,
+        "The content of an answer, for the zone's own name and for names without their own `mode`.",
+    ),
+    SHARES: OneOf<Shares> = choice("shares").default(
+        &Shares::Weights,
+        "The source of each backend's share of clients.",
+    ),
+    TTL: Duration = duration("ttl", secs(1), DAY).default(
+        secs(60),
+        "Time for which resolvers may keep answers of balanced names.",
+    ),
+    TTL_DRAINING: Duration = duration("ttl-draining", secs(1), DAY).default(
+        secs(10),
+        "The same time while a backend drains, if it is shorter.",
+    ),
+    TTL_HEAVY: Duration = duration("ttl-heavy", secs(1), DAY).default(
+        secs(20),
+        "The same time for resolvers with more than `heavy-share` of all load, if it is shorter.",
+    ),
+    RECORD_TTL: Duration = duration("record-ttl", secs(1), DAY).default(
+        HOUR,
+        "Time for which resolvers may keep the zone's SOA and NS records and the addresses of its name servers and \
+         backends.",
+    ),
+    NEGATIVE_TTL: Duration = duration("negative-ttl", secs(1), NEGATIVE_MAX).default(
+        secs(30),
+        "Time for which resolvers may keep the answer that something does not exist.",
+    ),
+    SERIAL: Count<u32> = count("serial", 0, u32::MAX as u64).default(
+        1,
+        "Serial number of the SOA record, which only secondaries use. A zone file's SOA record takes precedence.",
+    ),
+    MAILBOX: Option<Text> = text("mailbox", &DOMAIN).optional(
+        "`hostmaster` below the zone's name",
+        "Mailbox of the SOA record, with its `@` written as a dot.",
+    ),
+    ZONE_FILE: Option<Text> = text("zone-file", &FILE).optional(
+        "there are no other records",
+        "Further records, in the format of RFC 1035, with `$ORIGIN`, `$TTL`, `$INCLUDE` (files below this one's folder), `$GENERATE`, and times such as `1h30m`.",
+    ),
+    NS: Briefs<DnsServer> = briefs("ns", DnsServer::NAME).default(
+        "The zone's name servers; the zone above it must name the same ones. Without this option: the NS records \
+         of the zone file. A string is short for a table with only that `name`.",
+    ),
+    NODES: List<DnsNode> = tables("nodes").default(
+        "Backends that clients reach at other addresses, or at more than one.",
+    ),
+    NAMES: Briefs<DnsName> = briefs("names", DnsName::NAME).default(
+        "Names below the zone's name that are spread over backends. A string is short for a table with only that \
+         `name`.",
+    ),
+}
 
-static SERVER: Table = Table {
-    title: "[[dns.ns]]",
-    help: "A name server of the zone.",
-    options: &[
-        Opt::required(
-            "name",
-            Kind::Text(&DOMAIN),
-            "Its name. Without a final dot, it is below the zone's name.",
-        ),
-        Opt::optional(
-            "addresses",
-            Kind::Texts(&ADDRESS),
-            "its name is not in this zone, or its addresses are in the zone file",
-            "Its addresses. The zone above needs them too (glue).",
-        ),
-    ],
-};
+/// Source of each backend's share of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shares {
+    Weights,
+    Load,
+}
 
-static NODE: Table = Table {
-    title: "[[dns.nodes]]",
-    help: "Addresses of a backend for clients.",
-    options: &[
-        Opt::required(
-            "backend",
-            Kind::Text(&BACKEND_NAME),
-            "The backend's `name`, or its `address` if it has none.",
+impl Choice for Shares {
+    const CHOICES: &'static Choices<Shares> = &Choices(&[
+        ("weights", Shares::Weights, "the backends' weights"),
+        (
+            "load",
+            Shares::Load,
+            "the cluster's plan, by the reports of the members that are these backends (their `node`, or else their name); \
+             weights until there is a plan",
         ),
-        Opt::required(
-            "addresses",
-            Kind::Texts(&ADDRESS),
-            "The IP addresses in answers, instead of that of the backend's `address`.",
-        ),
-    ],
-};
+    ]);
+}
 
-static BALANCED: Table = Table {
-    title: "[[dns.names]]",
-    help: "A name that is spread over backends.",
-    options: &[
-        Opt::required(
-            "name",
-            Kind::Text(&DOMAIN),
-            "The name. Without a final dot, it is below the zone's name: `www`, `_web._tcp`.",
-        ),
-        Opt::optional(
-            "pool",
-            Kind::Text(&NAME),
-            "the zone's `pool`",
-            "The pool over which it is spread.",
-        ),
-        Opt::optional(
-            "backends",
-            Kind::Texts(&BACKEND_NAME),
-            "all of the pool's, including those of an elastic pool",
-            "The pool's backends over which it is spread, by `name`, or by `address` if they have none.",
-        ),
-        Opt::optional(
-            "labels",
-            Kind::Texts(&LABEL),
-            "`backends` lists them",
-            "Spreads it over those of the pool's backends that have all of these `labels`.",
-        ),
-        Opt::optional(
-            "mode",
-            Kind::Choice(&MODE),
-            "the zone's `mode`",
-            "The content of an answer.",
-        ),
-        Opt::optional(
-            "ttl",
-            Kind::Duration(secs(1), DAY),
-            "the zone's `ttl`",
-            "Time for which resolvers may keep answers.",
-        ),
-        Opt::optional(
-            "port",
-            Kind::Count(1, 65_535),
-            "srv: that of each backend's `address`; https: 443",
-            "srv and https: the port in answers. https: 443 is left out, because it is the default.",
-        ),
-        Opt::optional(
-            "alpn",
-            Kind::Texts(&PROTOCOL_ID),
-            "none",
-            "https: the protocols in answers, such as `h2`.",
-        ),
-    ],
-};
+options! {
+    DnsServer: "[[dns.ns]]", "A name server of the zone.";
 
-pub(super) static NAMESERVER: Table = Table {
-    title: "[nameserver]",
-    help: "Options for all zones.",
-    options: &[
-        Opt::optional(
-            "identity",
-            Kind::Text(&SHORT),
-            "the instance's name",
-            "The answer to NSID and to `id.server`: the name of this server among several.",
-        ),
-        Opt::optional("version", Kind::Text(&SHORT), "no answer", "The answer to `version.bind`."),
-        Opt::default(
-            "rate-limit",
-            Kind::Count(0, 1_000_000),
-            "200",
-            "Largest number of responses of one kind per second to one prefix (/24, /56) over UDP, against floods with \
-             forged sources. Clients with a valid cookie are not limited. 0: no limit.",
-        ),
-        Opt::default(
-            "rate-limit-slip",
-            Kind::Count(0, 100),
-            "2",
-            "One in this number of limited responses is sent truncated, so that a real client returns over TCP; the \
-             others are dropped. 0: all are dropped.",
-        ),
-        Opt::optional(
-            "rate-limit-exempt",
-            Kind::Texts(&PREFIX),
-            "no prefix is exempt",
-            "Prefixes that are not limited.",
-        ),
-        Opt::default("cookies", Kind::Flag, "true", "DNS cookies (RFC 7873)."),
-        Opt::optional(
-            "cookie-secrets",
-            Kind::Texts(&SECRET),
-            "a secret of this process",
-            "Secrets of the servers that share an address, at most 3: the first creates cookies, and all are accepted. \
-             To change it: add the new one behind the old one on all servers, then swap them, and an hour later remove \
-             the old one.",
-        ),
-        Opt::default(
-            "client-subnet",
-            Kind::Flag,
-            "true",
-            "Assign by the client's subnet if a resolver sends it (RFC 7871).",
-        ),
-        Opt::default("query-log", Kind::Share, "0.0", "Share of answers in the access log."),
-        Opt::default(
-            "heavy-share",
-            Kind::Share,
-            "0.02",
-            "A resolver with more than this share of all load gets `ttl-heavy`.",
-        ),
-        Opt::default(
-            "tcp-connections-max",
-            Kind::Count(1, 1_000_000),
-            "1024",
-            "Largest number of TCP connections. Beyond it, the longest idle one is closed for the next; that of the \
-             newcomer's own prefix (/24, /56), if it has more than an eighth.",
-        ),
-        Opt::default(
-            "tcp-idle-timeout",
-            Kind::Duration(ms(100), HOUR),
-            "\"10s\"",
-            "A TCP connection without a complete query for this long is closed.",
-        ),
-    ],
-};
+    NAME: Option<Text> = text("name", &DOMAIN).required(
+        "Its name. Without a final dot, it is below the zone's name.",
+    ),
+    ADDRESSES: Option<Each<IpAddr>> = each("addresses", &ADDRESS).optional(
+        "its name is not in this zone, or its addresses are in the zone file",
+        "Its addresses. The zone above needs them too (glue).",
+    ),
+}
+
+options! {
+    DnsNode: "[[dns.nodes]]", "Addresses of a backend for clients.";
+
+    BACKEND: Option<Text> = text("backend", &BACKEND_NAME).required(
+        "The backend's `name`, or its `address` if it has none.",
+    ),
+    ADDRESSES: Option<Each<IpAddr>> = each("addresses", &ADDRESS).required(
+        "The IP addresses in answers, instead of that of the backend's `address`.",
+    ),
+}
+
+options! {
+    DnsName: "[[dns.names]]", "A name that is spread over backends.";
+
+    NAME: Option<Text> = text("name", &DOMAIN).required(
+        "The name. Without a final dot, it is below the zone's name: `www`, `_web._tcp`.",
+    ),
+    POOL: Option<Text> = text("pool", &NAME).optional(
+        "the zone's `pool`",
+        "The pool over which it is spread.",
+    ),
+    BACKENDS: Option<Texts> = texts("backends", &BACKEND_NAME).optional(
+        "all of the pool's, including those of an elastic pool",
+        "The pool's backends over which it is spread, by `name`, or by `address` if they have none.",
+    ),
+    LABELS: Option<Texts> = texts("labels", &LABEL).optional(
+        "`backends` lists them",
+        "Spreads it over those of the pool's backends that have all of these `labels`.",
+    ),
+    MODE: Option<OneOf<Mode>> = choice("mode").optional(
+        "the zone's `mode`",
+        "The content of an answer.",
+    ),
+    TTL: Option<Duration> = duration("ttl", secs(1), DAY).optional(
+        "the zone's `ttl`",
+        "Time for which resolvers may keep answers.",
+    ),
+    PORT: Option<Count<u16>> = count("port", 1, 65_535).optional(
+        "srv: that of each backend's `address`; https: 443",
+        "srv and https: the port in answers. https: 443 is left out, because it is the default.",
+    ),
+    ALPN: Option<Texts> = texts("alpn", &PROTOCOL_ID).optional(
+        "none",
+        "https: the protocols in answers, such as `h2`.",
+    ),
+}
+
+options! {
+    Nameserver: "[nameserver]", "Options for all zones.";
+
+    IDENTITY: Option<Text> = text("identity", &SHORT).optional(
+        "the instance's name",
+        "The answer to NSID and to `id.server`: the name of this server among several.",
+    ),
+    VERSION: Option<Text> = text("version", &SHORT).optional(
+        "no answer",
+        "The answer to `version.bind`.",
+    ),
+    RATE_LIMIT: Count<u32> = count("rate-limit", 0, 1_000_000).default(
+        200,
+        "Largest number of responses of one kind per second to one prefix (/24, /56) over UDP, against floods with \
+         forged sources. Clients with a valid cookie are not limited. 0: no limit.",
+    ),
+    RATE_LIMIT_SLIP: Count<u32> = count("rate-limit-slip", 0, 100).default(
+        2,
+        "One in this number of limited responses is sent truncated, so that a real client returns over TCP; the \
+         others are dropped. 0: all are dropped.",
+    ),
+    RATE_LIMIT_EXEMPT: Option<Each<AddressPrefix>> = each("rate-limit-exempt", &PREFIX).optional(
+        "no prefix is exempt",
+        "Prefixes that are not limited.",
+    ),
+    COOKIES: bool = flag("cookies").default(true, "DNS cookies (RFC 7873)."),
+    COOKIE_SECRETS: Option<Each<CookieSecret>> = each("cookie-secrets", &SECRET).optional(
+        "a secret of this process",
+        "Secrets of the servers that share an address, at most 3: the first creates cookies, and all are accepted. \
+         To change it: add the new one behind the old one on all servers, then swap them, and an hour later remove \
+         the old one.",
+    ),
+    CLIENT_SUBNET: bool = flag("client-subnet").default(
+        true,
+        "Assign by the client's subnet if a resolver sends it (RFC 7871).",
+    ),
+    QUERY_LOG: f64 = share("query-log").default(0.0, "Share of answers in the access log."),
+    HEAVY_SHARE: f64 = share("heavy-share").default(
+        0.02,
+        "A resolver with more than this share of all load gets `ttl-heavy`.",
+    ),
+    TCP_CONNECTIONS_MAX: Count<usize> = count("tcp-connections-max", 1, 1_000_000).default(
+        1024,
+        "Largest number of TCP connections. Beyond it, the longest idle one is closed for the next; that of the \
+         newcomer's own prefix (/24, /56), if it has more than an eighth.",
+    ),
+    TCP_IDLE_TIMEOUT: Duration = duration("tcp-idle-timeout", ms(100), HOUR).default(
+        secs(10),
+        "A TCP connection without a complete query for this long is closed.",
+    ),
+}
 
 /// `[[dns]] mode`.
-pub(crate) static MODE: Choices<Mode> = Choices(&Mode::CHOICES);
+impl Choice for Mode {
+    const CHOICES: &'static Choices<Mode> = &Choices(&Mode::CHOICES);
+}
 
 static DOMAIN: Form = Form {
     noun: "a domain name",
@@ -297,17 +233,13 @@ static DOMAIN: Form = Form {
     },
 };
 
-static LISTENS: Form = Form {
-    noun: "an address to listen on",
-    accepted: "IP:PORT, such as \"0.0.0.0:53\" or \"[::]:53\"",
-    fits: reads_as::<SocketAddr>,
-};
+static LISTENS: TypedForm<SocketAddr> =
+    TypedForm::new("an address to listen on", "IP:PORT, such as \"0.0.0.0:53\" or \"[::]:53\"");
 
-static ADDRESS: Form = Form {
-    noun: "an IP address",
-    accepted: "an IP address without a port, such as \"192.0.2.1\" or \"2001:db8::1\"",
-    fits: reads_as::<IpAddr>,
-};
+static ADDRESS: TypedForm<IpAddr> = TypedForm::new(
+    "an IP address",
+    "an IP address without a port, such as \"192.0.2.1\" or \"2001:db8::1\"",
+);
 
 static BACKEND_NAME: Form = Form {
     noun: "a backend",
@@ -329,17 +261,15 @@ static SHORT: Form = Form {
     },
 };
 
-static SECRET: Form = Form {
-    noun: "a cookie secret",
-    accepted: "32 hexadecimal digits, such as those of `openssl rand -hex 16`",
-    fits: reads_as::<CookieSecret>,
-};
+static SECRET: TypedForm<CookieSecret> = TypedForm::new(
+    "a cookie secret",
+    "32 hexadecimal digits, such as those of `openssl rand -hex 16`",
+);
 
-pub(super) static PREFIX: Form = Form {
-    noun: "a prefix",
-    accepted: "ADDRESS or ADDRESS/LENGTH, such as \"192.0.2.0/24\" or \"2001:db8::/32\"",
-    fits: |text| read_prefix(text).is_some(),
-};
+pub(super) static PREFIX: TypedForm<AddressPrefix> = TypedForm::new(
+    "a prefix",
+    "ADDRESS or ADDRESS/LENGTH, such as \"192.0.2.0/24\" or \"2001:db8::/32\"",
+);
 
 pub(super) static FILE: Form = Form {
     noun: "a path of a file",

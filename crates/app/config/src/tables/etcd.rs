@@ -2,8 +2,36 @@
 
 use equipoise_cluster::ControllerAddress;
 
-use super::super::option::{Form, Kind, Opt, reads_as};
-use super::cluster::{HOST_NAME, PATH};
+use super::cluster::{HOST_NAME, PATH, Store};
+use super::discover::EtcdSource;
+use crate::key::{Text, shared_options, text};
+use crate::option::{Form, reads_as};
+
+shared_options! {
+    Etcd in Store EtcdSource;
+
+    AUTHORITY: Option<Text> = text("authority", &PATH).optional(
+        "etcd is not encrypted",
+        "File with the certificate (PEM) of the authority that signed etcd's certificates; needed for https.",
+    ),
+    CERTIFICATE: Option<Text> = text("certificate", &PATH).optional(
+        "etcd requires none",
+        "File with the certificate (PEM) that authenticates this process to etcd; needs `key`.",
+    ),
+    KEY: Option<Text> = text("key", &PATH).optional(
+        "etcd requires none",
+        "File with the certificate's key (PEM).",
+    ),
+    SERVER_NAME: Option<Text> = text("server-name", &HOST_NAME).optional(
+        "the host of each URL",
+        "The name in etcd's certificates.",
+    ),
+    USER: Option<Text> = text("user", &WORD).optional("etcd has no users", "User of etcd."),
+    PASSWORD_FILE: Option<Text> = text("password-file", &PATH).optional(
+        "etcd has no users",
+        "File with the user's password.",
+    ),
+}
 
 pub(super) static MEMBER: Form = Form {
     noun: "the URL of an etcd member",
@@ -23,41 +51,3 @@ pub(super) static WORD: Form = Form {
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     },
 };
-
-pub(super) const AUTHORITY: Opt = Opt::optional(
-    "authority",
-    Kind::Text(&PATH),
-    "etcd is not encrypted",
-    "File with the certificate (PEM) of the authority that signed etcd's certificates; needed for https.",
-);
-
-pub(super) const CERTIFICATE: Opt = Opt::optional(
-    "certificate",
-    Kind::Text(&PATH),
-    "etcd requires none",
-    "File with the certificate (PEM) that authenticates this process to etcd; needs `key`.",
-);
-
-pub(super) const KEY: Opt = Opt::optional(
-    "key",
-    Kind::Text(&PATH),
-    "etcd requires none",
-    "File with the certificate's key (PEM).",
-);
-
-pub(super) const SERVER_NAME: Opt = Opt::optional(
-    "server-name",
-    Kind::Text(&HOST_NAME),
-    "the host of each URL",
-    "The name in etcd's certificates.",
-);
-
-pub(super) const USER: Opt =
-    Opt::optional("user", Kind::Text(&WORD), "etcd has no users", "User of etcd.");
-
-pub(super) const PASSWORD_FILE: Opt = Opt::optional(
-    "password-file",
-    Kind::Text(&PATH),
-    "etcd has no users",
-    "File with the user's password.",
-);

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use equipoise_core::{BackendAddress, LogField};
 
-use super::super::option::{Form, reads_as};
-use super::super::text::{AccessLog, Listen, StatusRange, StatusRanges};
+use crate::option::{Form, TypedForm, reads_as};
+use crate::text::{AccessLog, Listen, StatusRange, StatusRanges};
 
 pub(crate) static NAME: Form = Form {
     noun: "a name",
@@ -29,30 +29,25 @@ pub(super) static LABEL: Form = Form {
     },
 };
 
-pub(super) static LISTEN: Form = Form {
-    noun: "an address to listen on",
-    accepted: "IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"",
-    fits: reads_as::<SocketAddr>,
-};
+pub(super) static LISTEN: TypedForm<SocketAddr> =
+    TypedForm::new("an address to listen on", "IP:PORT, such as \"0.0.0.0:80\" or \"[::]:80\"");
 
-pub(super) static LISTEN_AT: Form = Form {
-    noun: "an address to listen on",
-    accepted: "IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"",
-    fits: reads_as::<Listen>,
-};
+pub(super) static LISTEN_AT: TypedForm<Listen> = TypedForm::new(
+    "an address to listen on",
+    "IP:PORT or *:PORT, such as \"0.0.0.0:80\", \"[::]:80\" or \"*:80\"",
+);
 
-pub(super) static BACKEND_ADDRESS: Form = Form {
-    noun: "a backend's address",
-    accepted: "IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
-    fits: reads_as::<BackendAddress>,
-};
+pub(super) static BACKEND_ADDRESS: TypedForm<BackendAddress> = TypedForm::new(
+    "a backend's address",
+    "IP:PORT, HOST:PORT or unix:PATH, such as \"10.0.0.11:8080\", \"[2001:db8::1]:8080\", \"web.internal:8080\" or \"unix:/run/app.sock\"",
+);
 
 /// The form of another machine's address.
-pub(super) static REMOTE_ADDRESS: Form = Form {
-    noun: "a node's address",
-    accepted: "IP:PORT or HOST:PORT, such as \"10.0.0.11:80\", \"[2001:db8::1]:80\" or \"n2.internal:80\"",
-    fits: |text| reads_as::<BackendAddress>(text) && !text.starts_with("unix:"),
-};
+pub(super) static REMOTE_ADDRESS: TypedForm<BackendAddress> = TypedForm::some(
+    "a node's address",
+    "IP:PORT or HOST:PORT, such as \"10.0.0.11:80\", \"[2001:db8::1]:80\" or \"n2.internal:80\"",
+    |text| reads_as::<BackendAddress>(text) && !text.starts_with("unix:"),
+);
 
 pub(super) static HTTP_PATH: Form = Form {
     noun: "a path",
@@ -78,11 +73,10 @@ pub(super) static HOST: Form = Form {
     },
 };
 
-pub(super) static STATUSES: Form = Form {
-    noun: "statuses",
-    accepted: "statuses, and ranges of two with `-` between them, 100 to 599, with `,` between the parts, such as \"200-299\" or \"200-299,401\"",
-    fits: reads_as::<StatusRanges>,
-};
+pub(super) static STATUSES: TypedForm<StatusRanges> = TypedForm::new(
+    "statuses",
+    "statuses, and ranges of two with `-` between them, 100 to 599, with `,` between the parts, such as \"200-299\" or \"200-299,401\"",
+);
 
 pub(super) static BODY_TEXT: Form = Form {
     noun: "a text",
@@ -90,18 +84,16 @@ pub(super) static BODY_TEXT: Form = Form {
     fits: |text| (1..=1024).contains(&text.len()),
 };
 
-pub(super) static STATUS: Form = Form {
-    noun: "a range of statuses",
-    accepted: "a status or two with `-` between them, 100 to 599, such as \"200-299\"",
-    fits: reads_as::<StatusRange>,
-};
+pub(super) static STATUS: TypedForm<StatusRange> = TypedForm::new(
+    "a range of statuses",
+    "a status or two with `-` between them, 100 to 599, such as \"200-299\"",
+);
 
-pub(super) static ACCESS_LOG: Form = Form {
-    noun: "a place for the access log",
-    accepted: "\"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" \
+pub(super) static ACCESS_LOG: TypedForm<AccessLog> = TypedForm::new(
+    "a place for the access log",
+    "\"stderr\", \"stdout\", a path with a `/` in it, such as \"/var/log/equipoise/access.log\", \"syslog\" \
                (/dev/log), \"syslog:/PATH\" of a socket or \"syslog:IP:PORT\" (UDP)",
-    fits: reads_as::<AccessLog>,
-};
+);
 
 pub(super) static COLLECTOR: Form = Form {
     noun: "a collector",

@@ -1,133 +1,112 @@
 //! Options of active and passive health checks.
 
-use super::super::option::{Kind, Opt, Table};
+use std::time::Duration;
+
+use equipoise_session::config::CheckMethod;
+
 use super::forms::{BODY_TEXT, GRPC_SERVICE, HOST, HTTP_PATH, STATUS, STATUSES};
-use super::{CHECK_METHOD, DAY, HOUR, ms, secs};
-
-pub(super) static HEALTH: Table = Table {
-    title: "[pool.health]",
-    help: "Active health checks of each backend. Set one of `tcp`, `http` and `grpc`.",
-    options: &[
-        Opt::optional(
-            "tcp",
-            Kind::Flag,
-            "`http` or `grpc` states the check",
-            "A check passes when a TCP connection opens, and with `tls` of the pool when its handshake succeeds.",
-        ),
-        Opt::optional(
-            "http",
-            Kind::Text(&HTTP_PATH),
-            "`tcp` or `grpc` states the check",
-            "A check passes when a request for this path is answered with a good status. It is sent over HTTP/2 if the \
-             pool's `upstream` is \"http2\".",
-        ),
-        Opt::optional(
-            "grpc",
-            Kind::Text(&GRPC_SERVICE),
-            "`tcp` or `http` states the check",
-            "A check passes when the health service of gRPC (grpc.health.v1) says that this service serves; \"\" asks for \
-             the whole server. It is sent over HTTP/2.",
-        ),
-        Opt::optional(
-            "port",
-            Kind::Count(1, 65535),
-            "the backend's own port",
-            "The port of the check, at the backend's address. Not with unix sockets.",
-        ),
-        Opt::default(
-            "method",
-            Kind::Choice(&CHECK_METHOD),
-            "\"GET\"",
-            "The method of an `http` check.",
-        ),
-        Opt::optional(
-            "host",
-            Kind::Text(&HOST),
-            "the address of the check",
-            "`Host` of an `http` check.",
-        ),
-        Opt::default(
-            "status",
-            Kind::Text(&STATUSES),
-            "\"200-299\"",
-            "The good statuses of an `http` check.",
-        ),
-        Opt::optional(
-            "body",
-            Kind::Text(&BODY_TEXT),
-            "any body is good",
-            "A text that the first 32 KB of the response's body of an `http` check must contain. Upper and lower case differ.",
-        ),
-        Opt::default(
-            "interval",
-            Kind::Duration(ms(100), HOUR),
-            "\"2s\"",
-            "Time between checks of one backend, varied by up to a tenth.",
-        ),
-        Opt::default(
-            "timeout",
-            Kind::Duration(ms(10), secs(600)),
-            "\"1s\"",
-            "Longest time of one check.",
-        ),
-        Opt::default(
-            "rise",
-            Kind::Count(1, 100),
-            "2",
-            "Passed checks in a row that make a backend healthy.",
-        ),
-        Opt::default(
-            "fall",
-            Kind::Count(1, 100),
-            "3",
-            "Failed checks in a row that make a backend unhealthy.",
-        ),
-        Opt::default(
-            "close-connections",
-            Kind::Flag,
-            "false",
-            "Close the connections of a backend that becomes unhealthy; requests without a response fail with 502. \
-             Without it they go on, and end by the time-outs. Not while a pool of [[dispatch]] uses unhealthy backends \
-             because no other is left.",
-        ),
-    ],
+use super::{DAY, HOUR, ms, secs};
+use crate::key::{
+    Count, Each, OneOf, Parsed, Text, choice, count, duration, each, flag, options, parsed, share,
+    text,
 };
+use crate::option::{Choice, Choices};
+use crate::text::{StatusRange, StatusRanges};
 
-pub(super) static PASSIVE: Table = Table {
-    title: "[pool.passive]",
-    help: "Ejection of backends at which requests fail.",
-    options: &[
-        Opt::default(
-            "failures",
-            Kind::Count(0, 1000),
-            "5",
-            "Failures in a row that eject a backend: no connection, a reset, no response in time, a response that is \
-             not HTTP, or a status of `statuses`. 0: never.",
-        ),
-        Opt::default(
-            "statuses",
-            Kind::Texts(&STATUS),
-            "[]",
-            "The statuses that count as failures, such as [\"502-504\"]. An active check that passes ends an ejection that they caused.",
-        )
-        .http_only(),
-        Opt::default(
-            "ejection",
-            Kind::Duration(ms(100), DAY),
-            "\"10s\"",
-            "Duration of the first ejection; each further one lasts twice as long.",
-        ),
-        Opt::default(
-            "ejection-max",
-            Kind::Duration(ms(100), DAY),
-            "\"5m\"",
-            "The longest ejection.",
-        ),
-        Opt::default(
-            "panic-threshold",
-            Kind::Share,
-            "0.5",
-            "Smallest share of the pool's backends that ejection leaves.",
-        ),
-    ],
-};
+options! {
+    Health: "[pool.health]",
+    "Active health checks of each backend. Set one of `tcp`, `http` and `grpc`.";
+
+    TCP: Option<bool> = flag("tcp").optional(
+        "`http` or `grpc` states the check",
+        "A check passes when a TCP connection opens, and with `tls` of the pool when its handshake succeeds.",
+    ),
+    HTTP: Option<Text> = text("http", &HTTP_PATH).optional(
+        "`tcp` or `grpc` states the check",
+        "A check passes when a request for this path is answered with a good status. It is sent over HTTP/2 if the \
+         pool's `upstream` is \"http2\".",
+    ),
+    GRPC: Option<Text> = text("grpc", &GRPC_SERVICE).optional(
+        "`tcp` or `http` states the check",
+        "A check passes when the health service of gRPC (grpc.health.v1) says that this service serves; \"\" asks for \
+         the whole server. It is sent over HTTP/2.",
+    ),
+    PORT: Option<Count<u16>> = count("port", 1, 65535).optional(
+        "the backend's own port",
+        "The port of the check, at the backend's address. Not with unix sockets.",
+    ),
+    METHOD: OneOf<CheckMethod> = choice("method").default(
+        &CheckMethod::Get,
+        "The method of an `http` check.",
+    ),
+    HOST: Option<Text> = text("host", &HOST).optional(
+        "the address of the check",
+        "`Host` of an `http` check.",
+    ),
+    STATUS: Parsed<StatusRanges> = parsed("status", &STATUSES).default(
+        "200-299",
+        "The good statuses of an `http` check.",
+    ),
+    BODY: Option<Text> = text("body", &BODY_TEXT).optional(
+        "any body is good",
+        "A text that the first 32 KB of the response's body of an `http` check must contain. Upper and lower case differ.",
+    ),
+    INTERVAL: Duration = duration("interval", ms(100), HOUR).default(
+        secs(2),
+        "Time between checks of one backend, varied by up to a tenth.",
+    ),
+    TIMEOUT: Duration = duration("timeout", ms(10), secs(600)).default(
+        secs(1),
+        "Longest time of one check.",
+    ),
+    RISE: Count<u32> = count("rise", 1, 100).default(
+        2,
+        "Passed checks in a row that make a backend healthy.",
+    ),
+    FALL: Count<u32> = count("fall", 1, 100).default(
+        3,
+        "Failed checks in a row that make a backend unhealthy.",
+    ),
+    CLOSE_CONNECTIONS: bool = flag("close-connections").default(
+        false,
+        "Close the connections of a backend that becomes unhealthy; requests without a response fail with 502. \
+         Without it they go on, and end by the time-outs. Not while a pool of [[dispatch]] uses unhealthy backends \
+         because no other is left.",
+    ),
+}
+
+options! {
+    Passive: "[pool.passive]", "Ejection of backends at which requests fail.";
+
+    FAILURES: Count<u32> = count("failures", 0, 1000).default(
+        5,
+        "Failures in a row that eject a backend: no connection, a reset, no response in time, a response that is \
+         not HTTP, or a status of `statuses`. 0: never.",
+    ),
+    STATUSES: Each<StatusRange> = each("statuses", &STATUS).default(
+        &[],
+        "The statuses that count as failures, such as [\"502-504\"]. An active check that passes ends an ejection that they caused.",
+    ).http_only(),
+    EJECTION: Duration = duration("ejection", ms(100), DAY).default(
+        secs(10),
+        "Duration of the first ejection; each further one lasts twice as long.",
+    ),
+    EJECTION_MAX: Duration = duration("ejection-max", ms(100), DAY).default(
+        secs(300),
+        "The longest ejection.",
+    ),
+    PANIC_THRESHOLD: f64 = share("panic-threshold").default(
+        0.5,
+        "Smallest share of the pool's backends that ejection leaves.",
+    ),
+}
+
+/// `[pool.health] method`.
+impl Choice for CheckMethod {
+    const CHOICES: &'static Choices<CheckMethod> = &Choices(&[
+        ("GET", CheckMethod::Get, "the body is read, up to 32 KB"),
+        ("HEAD", CheckMethod::Head, "the response has no body"),
+        ("OPTIONS", CheckMethod::Options, "like `option httpchk` of HAProxy"),
+        ("POST", CheckMethod::Post, "with an empty body"),
+    ]);
+}

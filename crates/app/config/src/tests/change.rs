@@ -96,8 +96,8 @@ pub(super) fn every_table_with(table: &Table, option: &Opt, value: &str) -> Stri
 /// A value that is not the default.
 pub(super) fn sample(table: &Table, option: &Opt) -> String {
     let default = match option.absent {
-        Absent::Default(toml) => toml,
-        _ => "",
+        Absent::Default(usual) => usual.toml(),
+        _ => String::new(),
     };
     let quoted = |text: &str| format!("\"{text}\"");
     if let Some(text) = route_sample(table, option) {

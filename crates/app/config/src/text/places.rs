@@ -4,16 +4,29 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Reads an address and the length of its prefix.
-pub(crate) fn read_prefix(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.unwrap_or(bits);
-    (length <= bits).then_some((address, length))
+/// An address and the length of its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressPrefix(pub IpAddr, pub u8);
+
+impl FromStr for AddressPrefix {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| ())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| ())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.unwrap_or(bits);
+        if length <= bits { Ok(AddressPrefix(address, length)) } else { Err(()) }
+    }
+}
+
+/// The addresses and lengths of prefixes, for the levels.
+pub(crate) fn prefixes(texts: Option<Vec<AddressPrefix>>) -> Vec<(IpAddr, u8)> {
+    let texts = texts.unwrap_or_default().into_iter();
+    texts.map(|AddressPrefix(address, length)| (address, length)).collect()
 }
 
 /// Listen addresses of a front door. `*:80` stands for all addresses of both families.
