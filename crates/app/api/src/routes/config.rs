@@ -32,7 +32,7 @@ operations! {
     /// Check a configuration without using it
     CHECK = POST "/v1/config/check", ADMIN, CheckConfig => Checked;
 
-    /// What a reload would change, and which connections it would end
+    /// The changes that a reload would make, and the connections that it would end
     PREVIEW = POST "/v1/config/preview", ADMIN, () => ReloadPreview;
 
     /// Reload the configuration file, completely or not at all

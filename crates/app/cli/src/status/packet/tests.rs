@@ -12,8 +12,8 @@ fn source(address: &str, state: &str, ports_in_use: u64) -> SourceAddressStatus 
     SourceAddressStatus { address: address.into(), state: state.into(), ports_in_use }
 }
 
-fn packet() -> PacketStatus {
-    let backend = VipBackendStatus {
+fn draining() -> VipBackendStatus {
+    VipBackendStatus {
         name: "b1".into(),
         address: "10.0.0.1:80".into(),
         state: "draining".into(),
@@ -28,7 +28,11 @@ fn packet() -> PacketStatus {
         packets_total: 100,
         bytes_total: 2048,
         drops_total: 6,
-    };
+    }
+}
+
+fn packet() -> PacketStatus {
+    let backend = draining();
     let gone = VipBackendStatus {
         name: "b2".into(),
         state: "gone".into(),
