@@ -193,8 +193,15 @@ pub enum How {
 }
 
 impl How {
-    const ALL: [How; 6] =
-        [How::Ring, How::Pin, How::Pending, How::Turn, How::Fallback, How::Fragment];
+    const ALL: [How; 7] = [
+        How::Ring,
+        How::Pin,
+        How::Pending,
+        How::Turn,
+        How::Fallback,
+        How::Fragment,
+        How::ConnectionId,
+    ];
 
     /// The reason with this number.
     pub fn from_number(number: u8) -> Option<How> {
