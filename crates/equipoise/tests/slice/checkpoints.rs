@@ -9,7 +9,7 @@ use equipoise_slice::SliceId;
 use equipoise_slice_dds::client::{Client, Options, PublishError};
 
 use crate::bed::{Bed, PATIENCE, SLICES, python};
-use crate::common::{Process, text};
+use crate::common::{Process, equipoise, stderr, text};
 
 const WORKERS: [&str; 3] = ["one", "two", "three"];
 const TABLE: &str = "order = \"stateful\"\ncheckpoint = { every = \"200ms\", items = 200 }";
@@ -107,13 +107,16 @@ fn states_are_those_of_a_run_without_kills() {
     let mut payer = Payer::join(&bed);
     for victim in ["two", "one", "two", "three"] {
         payer.publish(Duration::from_millis(500));
-        // An owner and its keeper may not be lost together.
+        // An owner and its keeper may not be lost together. Without balancing, slices that move at
+        // each moment do not prevent it.
+        reload(&bed, &format!("{TABLE}\n[slice.balancing]\nshare-max = 0"));
         let end = Instant::now() + PATIENCE;
         while !is_safe(&bed) {
             assert!(Instant::now() < end, "{:#}", bed.status());
             payer.publish(Duration::from_millis(20));
         }
         bed.kill_worker(victim);
+        reload(&bed, TABLE);
         payer.publish(Duration::from_millis(300));
         start(&mut bed, victim);
     }
@@ -153,6 +156,12 @@ fn states_in_a_folder_outlive_all_workers() {
     }
     payer.compare();
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+fn reload(bed: &Bed, table: &str) {
+    bed.write(table);
+    let output = equipoise(&["reload", "--api", text(&bed.socket)]);
+    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 /// Whether every worker has its states in the folder.
