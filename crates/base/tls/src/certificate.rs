@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rustls::SignatureAlgorithm;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -72,6 +73,7 @@ pub struct Certificate {
     kind: KeyKind,
     subject: String,
     names: Vec<String>,
+    has_other_names: bool,
     valid_from: SystemTime,
     valid_until: SystemTime,
     files: Option<Arc<CertificateFiles>>,
@@ -120,6 +122,7 @@ impl Certificate {
         let leaf = &parsed[0];
         let subject = subject_of(leaf);
         let names = dns_names(leaf);
+        let has_other_names = names.len() != alternative_names(leaf);
         let valid_from = time(leaf.validity().not_before.timestamp());
         let valid_until = time(leaf.validity().not_after.timestamp());
         drop(parsed);
@@ -130,7 +133,17 @@ impl Certificate {
         }
         let key = Arc::new(key);
         let (files, staple) = (None, None);
-        Ok(Certificate { key, kind, subject, names, valid_from, valid_until, files, staple })
+        Ok(Certificate {
+            key,
+            kind,
+            subject,
+            names,
+            has_other_names,
+            valid_from,
+            valid_until,
+            files,
+            staple,
+        })
     }
 
     pub(crate) fn of_files(self, files: CertificateFiles) -> Certificate {
@@ -192,6 +205,16 @@ impl Certificate {
     /// Its first DNS name, otherwise its subject.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// What a ticket is for: the DNS names, and for a certificate with other names, or with none,
+    /// the certificate itself.
+    pub(crate) fn ticket_names(&self) -> Vec<String> {
+        let mut names = self.names.clone();
+        if names.is_empty() || self.has_other_names {
+            names.push(format!("sha256:{}", fingerprint(&self.key.cert[0])));
+        }
+        names
     }
 
     /// The DNS names of its subjectAltName in lower case, wildcards included.
@@ -337,6 +360,16 @@ fn shown(name: &X509Name<'_>) -> String {
         empty if empty.is_empty() => "(no name)".into(),
         text => text.chars().filter(is_visible).take(200).collect(),
     }
+}
+
+/// The SHA-256 digest of a certificate in hexadecimal digits.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    digest(&SHA256, certificate).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn alternative_names(certificate: &X509Certificate<'_>) -> usize {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    names.map_or(0, |it| it.value.general_names.len())
 }
 
 fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
@@ -14,7 +13,7 @@ use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Name};
 
-use crate::certificate::read_chain;
+use crate::certificate::{fingerprint, read_chain};
 use crate::error::CertificateError;
 use crate::profile::PROVIDER;
 
@@ -73,19 +72,16 @@ impl ClientIdentity {
     pub fn of(certificate: &CertificateDer<'_>) -> ClientIdentity {
         let parsed = X509Certificate::from_der(certificate);
         let subject = parsed.map(|(_, it)| text_of(it.subject())).unwrap_or_default();
-        let (mut escaped, mut sha256) = (String::new(), String::new());
-        // Here and below: writing to a string cannot fail.
+        let mut escaped = String::new();
         for byte in subject.bytes() {
+            // Writing to a string cannot fail.
             let _ = match byte {
                 b'%' => escaped.write_str("%25"),
                 b' '..=b'~' => escaped.write_char(char::from(byte)),
                 _ => write!(escaped, "%{byte:02X}"),
             };
         }
-        for byte in digest(&SHA256, certificate).as_ref() {
-            let _ = write!(sha256, "{byte:02x}");
-        }
-        ClientIdentity { subject: escaped, sha256 }
+        ClientIdentity { subject: escaped, sha256: fingerprint(certificate) }
     }
 }
 

@@ -176,7 +176,7 @@ fn in_order(mut certificates: Vec<Certificate>, options: &TlsOptions) -> Arc<[Ce
 /// All names that its certificates are for, also those that are awaited.
 fn names(certificates: &[Certificate], options: &TlsOptions) -> TicketNames {
     let awaited = options.automatic.iter().map(|it| it.name.clone());
-    certificates.iter().flat_map(|it| it.names().iter().cloned()).chain(awaited).collect()
+    certificates.iter().flat_map(Certificate::ticket_names).chain(awaited).collect()
 }
 
 impl PartialEq for ServerTls {

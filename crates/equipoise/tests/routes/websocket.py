@@ -103,6 +103,7 @@ def client(place, path, work):
         return
     messages = 30 if work == "talk" else 1
     for number in range(messages):
+        since = time.monotonic()
         peer.send(TEXT, b"%d" % number)
         assert peer.receive() == (TEXT, b"%d" % number)
         if work == "talk":
@@ -112,7 +113,6 @@ def client(place, path, work):
         assert peer.receive()[0] == CLOSE
         print("talked", messages)
         return
-    since = time.monotonic()
     try:
         peer.receive()
         print("message")

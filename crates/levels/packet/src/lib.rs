@@ -19,6 +19,7 @@ pub mod fleet;
 mod ledger;
 mod limits;
 mod memory;
+mod own_address;
 pub mod packet;
 pub mod privileges;
 mod program;

@@ -15,16 +15,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
-use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
 use rustix::net::RecvFlags;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::upstream::Lookout;
+use crate::lookout::Lookout;
 
 /// Backends with a larger limit are not small: each thread keeps its own sessions.
 const SMALL_LIMIT_MAX: u32 = 64;
@@ -113,15 +113,24 @@ impl Lent {
     /// As [`Self::is_silent`]. The kernel is asked only if the thread's own event loop has reported
     /// something, or if another one watches the session.
     fn is_silent_for(&self, thread: usize) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        let is_quiet = self.thread == thread && self.fd.poll_read_ready(&mut cx).is_pending();
-        is_quiet || self.is_silent()
+        if self.thread != thread {
+            return self.is_silent();
+        }
+        // Unlike `poll_read_ready`, it answers also when the task has used up its share of a turn.
+        would_block(self.fd.try_io(Interest::READABLE, peek))
     }
 
     /// Whether there is no unread input, and the other side has not closed.
     fn is_silent(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let read = rustix::net::recv(self.fd.get_ref().as_fd(), &mut [0u8; 1][..], flags);
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        would_block(peek(self.fd.get_ref()))
     }
+}
+
+fn peek(fd: &OwnedFd) -> io::Result<usize> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    Ok(rustix::net::recv(fd, &mut [0u8; 1][..], flags)?.0)
+}
+
+fn would_block(read: io::Result<usize>) -> bool {
+    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

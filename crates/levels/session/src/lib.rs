@@ -29,6 +29,7 @@ mod limiter;
 mod linger;
 mod listener;
 mod live;
+mod lookout;
 mod pace;
 mod peer_room;
 mod permits;

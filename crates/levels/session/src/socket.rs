@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use socket2::{Domain, SockRef, TcpKeepalive, Type};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use self::calls::{
@@ -340,18 +341,13 @@ impl Socket {
     /// Whether there is no unread input, and the peer has not closed. Asks the kernel only after an
     /// event; wakes no task later.
     pub(crate) fn is_silent(&self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
         if let Some(tls) = &self.tls {
+            let mut cx = Context::from_waker(Waker::noop());
             return tls.borrow_mut().is_silent(&mut cx, self.fd());
         }
-        let Poll::Ready(Ok(mut guard)) = self.fd().poll_read_ready(&mut cx) else { return true };
-        match calls::peek(self.as_raw_fd()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                guard.clear_ready();
-                true
-            }
-            _ => false,
-        }
+        // Unlike `poll_read_ready`, it answers also when the task has used up its share of a turn.
+        let read = self.fd().try_io(Interest::READABLE, |fd| calls::peek(fd.as_raw_fd()));
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Whether bytes of the application have come that were not read; consumes nothing. With TLS,

@@ -17,23 +17,13 @@ use crate::backend_tls::{self, UpstreamTls};
 use crate::buffer::Buffer;
 use crate::lent::{Lent, is_small};
 use crate::live::BackendLive;
+use crate::lookout::Lookout;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::{BackendStream, Socket, watch};
 use crate::stats::BackendStats;
 use crate::tls::{ANY_NAME, Tls, is_distrust};
 use crate::worker::Worker;
-
-/// The detection of a silent peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lookout {
-    /// Nothing but time-outs.
-    None,
-    /// Keep-alive probes, while nothing is on its way.
-    Probes,
-    /// Those, and sent bytes that are not acknowledged.
-    All,
-}
 
 /// An open connection to a backend, or a stream of one.
 pub(crate) struct Session {

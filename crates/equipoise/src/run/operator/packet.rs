@@ -19,6 +19,7 @@ use equipoise_packet::{BackendId, Ports, VipId};
 use equipoise_planes::{PacketWish, id};
 use equipoise_session::config::BackendConfig;
 use equipoise_status::packet as status;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use crate::run::control::Control;
@@ -73,6 +74,9 @@ impl PacketOperator for Control {
                 question.source
             ))
         })?;
+        // Each reads the places of all ports, on the thread that applies changes.
+        static ONE: Semaphore = Semaphore::const_new(1);
+        let _turn = ONE.acquire().await.expect("nothing closes it");
         let flows = ask(&engine, move |engine| engine.flows_of_source(source)).await?;
         Ok(status::source_flows(&flows, &wish))
     }

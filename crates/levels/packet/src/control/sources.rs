@@ -49,8 +49,9 @@ impl Control {
         if self.leaving.is_empty() {
             return Vec::new();
         }
-        for since in self.leaving.values_mut() {
-            since.get_or_insert(now_ns);
+        // Until the removal is published, new flows get the address.
+        if !self.is_dirty {
+            self.leaving.values_mut().for_each(|since| _ = since.get_or_insert(now_ns));
         }
         let counted = self.count_ports_if_old(now_ns);
         // By then the change is published, so that no flow has got the address later.

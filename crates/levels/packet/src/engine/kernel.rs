@@ -1,7 +1,6 @@
 //! State of the kernel on which replies under nat depend.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// Whether the kernel forwards packets from an interface; true for a missing interface, which may
 /// appear later.
@@ -25,20 +24,4 @@ pub(super) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(i64::cast_unsigned);
     seconds * 1_000_000_000 + nanoseconds
-}
-
-/// Whether this machine has the address: then the kernel's source towards it is the address itself.
-pub(crate) fn is_own(address: IpAddr) -> bool {
-    source_towards(address) == Some(address)
-}
-
-/// The source address that the kernel uses towards an address. Nothing is sent.
-pub(super) fn source_towards(address: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((address, 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::kernel::{is_own, source_towards};
 use super::notice::Notice;
+use crate::own_address::{is_own, source_towards};
 use crate::snapshot::{Snapshot, VipSpec};
 
 /// The source addresses of a snapshot that are unusable.

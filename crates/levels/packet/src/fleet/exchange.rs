@@ -18,7 +18,7 @@ use super::channel::{Channel, PeerError};
 use super::status::{ExchangeStatus, Peer, PeerState, State};
 use crate::config::{FleetConfig, FleetSecret};
 use crate::control::{Ack, Collected, Control, FleetMessage, Position};
-use crate::engine::kernel::is_own;
+use crate::own_address::is_own;
 use crate::privileges::{Capabilities, give_up};
 
 /// Maximum time for a connection, a handshake, or an answer.
