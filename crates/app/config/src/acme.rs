@@ -82,7 +82,7 @@ pub(super) fn config(
     Some(Acme {
         directory: values.get(tables::Acme::DIRECTORY).into(),
         email: values.get(tables::Acme::EMAIL).map(Into::into),
-        ca: authorities::read(values.untyped(), around, findings),
+        ca: authorities::read(values, tables::Acme::CA, around, findings),
         folder,
         names,
         for_nodes,

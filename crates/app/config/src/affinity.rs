@@ -39,9 +39,8 @@ pub(super) fn sticky(
 
 fn seed(values: View<'_, Sticky>, around: &Surroundings<'_>, findings: &mut Findings<'_>) -> u64 {
     let Some(file) = values.get(Sticky::SECRET) else { return 0 };
-    let option = Sticky::SECRET.name();
-    let values_of = values.untyped();
-    secret_file::warn(values_of, option, Readers::OwnerAndGroup, "the secret", around, findings);
+    let option = Sticky::SECRET;
+    secret_file::warn(values, option, Readers::OwnerAndGroup, "the secret", around, findings);
     match secret_file::read_long(file, around) {
         Ok(secret) => key_hash(secret.as_bytes()),
         Err(wrong) => {

@@ -9,7 +9,6 @@ use equipoise_api::{ApiClient, ApiToken, Policy, Token, TokenDigest};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::text::ApiListen;
-use super::values::Values;
 use super::view::View;
 use super::{FileKind, Surroundings, tables};
 
@@ -21,7 +20,7 @@ pub(super) fn policy(
 ) -> Policy {
     let mut tokens: Vec<ApiToken> = Vec::new();
     for values in api.get(tables::Api::TOKEN) {
-        let Some(token) = token(values.untyped(), around, findings) else { continue };
+        let Some(token) = token(values, around, findings) else { continue };
         if let Some(first) = tokens.iter().find(|other| other.digest == token.digest) {
             let text = format!(
                 "the same token as that of `{}`; accepted: a different token, so that the audit log can distinguish \
@@ -49,29 +48,29 @@ pub(super) fn audit(api: View<'_, tables::Api>) -> AuditTarget {
 }
 
 fn token(
-    values: &Values,
+    values: View<'_, tables::ApiToken>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ApiToken> {
     let digest = digest(values, around, findings);
-    let role = values.choice("role")?;
-    Some(ApiToken { name: values.text("name")?.into(), role, digest: digest? })
+    let role = values.get(tables::ApiToken::ROLE)?;
+    Some(ApiToken { name: values.get(tables::ApiToken::NAME)?.into(), role, digest: digest? })
 }
 
 fn digest(
-    values: &Values,
+    values: View<'_, tables::ApiToken>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<TokenDigest> {
-    let (at, option) = match values.given("hash") {
-        true => (values.at("hash"), values.path_of("hash")),
-        false => (values.at("file"), values.path_of("file")),
+    let (at, option) = match values.given(tables::ApiToken::HASH) {
+        true => (values.at(tables::ApiToken::HASH), values.path_of(tables::ApiToken::HASH)),
+        false => (values.at(tables::ApiToken::FILE), values.path_of(tables::ApiToken::FILE)),
     };
-    let wrong = match (values.text("file"), values.parsed::<TokenDigest>("hash")) {
+    let wrong = match (values.get(tables::ApiToken::FILE), values.get(tables::ApiToken::HASH)) {
         (Some(_), Some(_)) => "`file` is given too; accepted: one of the two".to_string(),
         (None, Some(digest)) => return Some(digest),
         // The given option has an error that was already reported.
-        (None, None) if findings.has_error_below(&values.path) => return None,
+        (None, None) if findings.has_error_below(values.path()) => return None,
         (None, None) => {
             "missing; accepted: `file`, a path to a file with the token, or `hash`, its digest (equipoise api-token \
              FILE creates both)"
@@ -82,7 +81,7 @@ fn digest(
                 Ok(token) => {
                     secret_file::warn(
                         values,
-                        "file",
+                        tables::ApiToken::FILE,
                         Readers::OwnerAndGroup,
                         "the token",
                         around,

@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::problem::Findings;
+use super::tables::{Api, ApiTls, Certificate, Cluster, File};
 use super::text::ApiListen;
-use super::values::Values;
+use super::view::View;
 use super::{ConfigErrors, FileKind, default_api_socket, files, read_despite, read_document};
 
 /// API endpoints that a configuration file states.
@@ -45,8 +46,7 @@ pub fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsError> {
     let mut findings = Findings::new(&text);
     let states_api = text.lines().any(is_api_header);
     let mut values = read_despite(&text, &mut findings, |at| is_in_api(&text, at));
-    let has_api = values.as_ref().is_some_and(|values| values.table("api").is_some());
-    if states_api && (!has_api || findings.has_error_below("api")) {
+    if states_api && (values.is_none() || findings.has_error_below("api")) {
         // A syntax error before `[api]` may have hidden the table.
         findings = Findings::new(&text);
         values = read_document(&text, &mut findings);
@@ -56,20 +56,20 @@ pub fn api_endpoints(file: &Path) -> Result<ApiEndpoints, ApiEndpointsError> {
         let problems = findings.into_problems();
         return Err(ApiEndpointsError::Wrong(ConfigErrors { file: file.into(), problems }));
     };
-    let api = values.table("api");
-    let socket = api.and_then(|api| api.text("socket")).map(PathBuf::from);
-    let listen = api.filter(|api| api.given("listen")).and_then(|api| api.parsed("listen"));
-    let chains = |tls: &Values| {
-        let certificates = tls.list("certificates").unwrap_or_default().iter();
-        certificates.filter_map(|it| it.text("chain").map(PathBuf::from)).collect()
+    let file: View<'_, File> = View::new(&values);
+    let api = file.get(File::API);
+    let socket = api.get(Api::SOCKET).map(PathBuf::from);
+    let listen = api.given(Api::LISTEN).then(|| api.get(Api::LISTEN));
+    let chains = |tls: View<'_, ApiTls>| {
+        let certificates = tls.get(ApiTls::CERTIFICATES).into_iter().flatten();
+        certificates.filter_map(|it| it.get(Certificate::CHAIN).map(PathBuf::from)).collect()
     };
-    let tls = api.and_then(|api| api.table("tls"));
-    let state = values.table("cluster").and_then(|cluster| cluster.text("state"));
+    let state = file.get(File::CLUSTER).map(|cluster| cluster.get(Cluster::STATE));
     Ok(ApiEndpoints {
         socket: socket.filter(|socket| *socket != default_api_socket()),
         agent_socket: state.map(|state| equipoise_cluster::agent_socket(Path::new(state))),
         listen: listen.and_then(|ApiListen(address)| address),
-        tls_chains: tls.map(chains),
+        tls_chains: api.get(Api::TLS).map(chains),
     })
 }
 

@@ -10,9 +10,8 @@ use super::doors::front_doors_of;
 use super::pool_tls::System;
 use super::pools::pool;
 use super::problem::Findings;
-use super::tables::{Log, Shutdown};
+use super::tables::{File, Log, Shutdown};
 use super::users::Users;
-use super::values::Values;
 use super::view::View;
 use super::{
     Config, Instance, Operations, Surroundings, Tracing, access_log, acme, api, authorities,
@@ -21,16 +20,15 @@ use super::{
 
 /// Builds the whole configuration. Host names of backends stay unresolved.
 pub(super) fn config(
-    file: &Values,
+    file: View<'_, File>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Config {
-    let of = |name: &str| file.table(name).expect("has a default: a test reads every one");
-    let instance = of("instance");
+    let instance = file.get(File::INSTANCE);
     let users = Users::of(file);
     let system = System::default();
     let read = |values| pool(values, &users, &system, around, findings);
-    let mut pools: Vec<_> = file.tables("pool").iter().filter_map(read).collect();
+    let mut pools: Vec<_> = file.get(File::POOL).iter().filter_map(read).collect();
     let packet = packet::config(file, &pools, around, findings);
     for pool in &mut pools {
         // The packets of a VIP go to one address of its family, so the check has to report each
@@ -39,39 +37,39 @@ pub(super) fn config(
             health.every_family = packet.vips.iter().any(|vip| vip.pool == pool.name);
         }
     }
-    let mut planning = planning::config(file.typed(), &pools, around, findings);
-    let name: Arc<str> = instance.text("name").unwrap_or(&around.host_name).into();
+    let mut planning = planning::config(file, &pools, around, findings);
+    let name: Arc<str> = instance.get(tables::Instance::NAME).unwrap_or(&around.host_name).into();
     let cluster = cluster::config(file, &name, around, findings);
     let dns = dns::config(file, &pools, &name, around, findings);
-    let folder = acme::folder(file.typed(), &name);
-    let doors = file.tables("session").iter();
+    let folder = acme::folder(file, &name);
+    let doors = file.get(File::SESSION).iter();
     let mut front_doors: Vec<_> =
         doors.flat_map(|door| front_doors_of(door, &folder, around, findings)).collect();
-    if let Some((door, peers)) = dispatch::config(file.typed(), &name, &pools, around, findings) {
+    if let Some((door, peers)) = dispatch::config(file, &name, &pools, around, findings) {
         front_doors.push(door);
         pools.push(peers);
     }
-    acme::check(file.typed(), &front_doors, &dns.zones, findings);
-    let acme = acme::config(file.typed(), folder, (&front_doors, &dns.zones), around, findings);
+    acme::check(file, &front_doors, &dns.zones, findings);
+    let acme = acme::config(file, folder, (&front_doors, &dns.zones), around, findings);
     planning.names = names::by_load(file, &dns, &planning.machines, findings);
     let session = SessionConfig { pools, front_doors };
     loops::check(file, &session, findings);
     Config {
-        instance: Instance { name, threads: instance.amount("threads") },
+        instance: Instance { name, threads: instance.get(tables::Instance::THREADS) },
         operations: operations(
-            of("api").typed(),
-            of("log").typed(),
-            of("shutdown").typed(),
+            file.get(File::API),
+            file.get(File::LOG),
+            file.get(File::SHUTDOWN),
             around,
             findings,
         ),
         session,
-        discovery: discover::config(file.typed(), around, findings),
+        discovery: discover::config(file, around, findings),
         packet,
         planning,
         cluster,
         acme,
-        tracing: file.table("tracing").and_then(|it| tracing(it.typed(), around, findings)),
+        tracing: file.get(File::TRACING).and_then(|it| tracing(it, around, findings)),
         dns,
         slices: slice::config(file, around),
     }
@@ -82,8 +80,8 @@ fn tracing(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Tracing> {
-    let (url, ca) =
-        (values.get(tables::Tracing::OTLP)?, authorities::read(values.untyped(), around, findings));
+    let url = values.get(tables::Tracing::OTLP)?;
+    let ca = authorities::read(values, tables::Tracing::CA, around, findings);
     if values.given(tables::Tracing::CA) && url.starts_with("http://") {
         let text = "has no effect: the URL of the collector is of http, which is not encrypted";
         findings.warning(
@@ -112,7 +110,7 @@ fn operations(
             .get(tables::Api::SOCKET)
             .map_or_else(|| around.api_socket.clone(), Into::into),
         api_listen: api_values.get(tables::Api::LISTEN).0,
-        api_tls: door_tls::of_api(api_values.untyped(), around, findings),
+        api_tls: door_tls::of_api(api_values, around, findings),
         api_policy: api::policy(api_values, around, findings),
         audit: api::audit(api_values),
         log_level: log.get(Log::LEVEL),

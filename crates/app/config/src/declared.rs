@@ -11,7 +11,6 @@ use super::Surroundings;
 use super::driver::maker;
 use super::problem::Findings;
 use super::tables::{Cluster, Declared, Elastic, File};
-use super::values::Values;
 use super::view::View;
 
 /// Whether the controllers' files declare this `[pool.elastic]` table.
@@ -28,7 +27,7 @@ pub(super) fn is_controller(file: View<'_, File>) -> bool {
 /// which is an error.
 pub(super) fn declaration(
     pool: &str,
-    elastic: &Values,
+    elastic: View<'_, Elastic>,
     findings: &mut Findings<'_>,
 ) -> Option<(String, Declaration)> {
     // The controller does not need the secrets of nodes.

@@ -9,10 +9,10 @@ use super::key::{Any, Key};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::tables::{
-    ConsulSource, DnsSource, File, FileSource, HttpSource, KubernetesSource, Pool, RecordType,
+    ConsulSource, DnsSource, EtcdSource, File, FileSource, HttpSource, HttpTrust, KubernetesSource,
+    Pool, RecordType,
 };
-use super::values::Values;
-use super::view::View;
+use super::view::{Typed, View};
 use super::{Surroundings, etcd, tables};
 
 /// The tables that state a source.
@@ -46,31 +46,8 @@ fn discover(
         findings.error(values.start(), values.path(), text.into());
     }
     let stated: Vec<_> = SOURCES.into_iter().filter(|source| values.given(*source)).collect();
-    let source = match &stated.iter().map(|source| source.name()).collect::<Vec<_>>()[..] {
-        ["file"] => {
-            SourceOptions::File(values.get(tables::Discover::FILE)?.get(FileSource::PATH)?.into())
-        }
-        ["dns"] => SourceOptions::Dns(dns(values.get(tables::Discover::DNS)?, findings)?),
-        ["http"] => {
-            SourceOptions::Http(http(values.get(tables::Discover::HTTP)?, around, findings)?)
-        }
-        ["etcd"] => {
-            let place = etcd::place(
-                values.get(tables::Discover::ETCD)?.untyped(),
-                "members",
-                "prefix",
-                around,
-                findings,
-            );
-            SourceOptions::Etcd(place?)
-        }
-        ["consul"] => {
-            SourceOptions::Consul(consul(values.get(tables::Discover::CONSUL)?, around, findings)?)
-        }
-        ["kubernetes"] => {
-            let values = values.get(tables::Discover::KUBERNETES)?;
-            SourceOptions::Kubernetes(kubernetes(values, around, findings)?)
-        }
+    match stated[..] {
+        [_] => {}
         [] => {
             let text = format!(
                 "states no source; accepted: one of `{}`",
@@ -79,12 +56,27 @@ fn discover(
             findings.error(values.start(), values.path(), text);
             return None;
         }
-        [first, _, ..] => {
-            let text = format!("`{first}` is stated too; accepted: one source");
-            findings.error(values.at(stated[1]), &values.path_of(stated[1]), text);
+        [first, second, ..] => {
+            let text = format!("`{}` is stated too; accepted: one source", first.name());
+            findings.error(values.at(second), &values.path_of(second), text);
             return None;
         }
-        _ => return None,
+    }
+    let source = if let Some(file) = values.get(tables::Discover::FILE) {
+        SourceOptions::File(file.get(FileSource::PATH)?.into())
+    } else if let Some(name) = values.get(tables::Discover::DNS) {
+        SourceOptions::Dns(dns(name, findings)?)
+    } else if let Some(url) = values.get(tables::Discover::HTTP) {
+        SourceOptions::Http(http(url, around, findings)?)
+    } else if let Some(etcd) = values.get(tables::Discover::ETCD) {
+        let (members, prefix) = (EtcdSource::MEMBERS, etcd.get(EtcdSource::PREFIX));
+        let place = etcd::place(etcd, etcd.part(), members, prefix, around, findings);
+        SourceOptions::Etcd(place?)
+    } else if let Some(service) = values.get(tables::Discover::CONSUL) {
+        SourceOptions::Consul(consul(service, around, findings)?)
+    } else {
+        let service = values.get(tables::Discover::KUBERNETES)?;
+        SourceOptions::Kubernetes(kubernetes(service, around, findings)?)
     };
     Some(Discover {
         pool: pool.get(Pool::NAME)?.into(),
@@ -100,7 +92,8 @@ fn http(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<HttpOptions> {
-    let access = access(values.untyped(), around, findings)?;
+    let (url, ca) = (values.get(HttpSource::URL), values.get(HttpTrust::CA));
+    let access = access(values, HttpSource::TOKEN_FILE, (url, ca), around, findings)?;
     Some(HttpOptions { access, interval: values.get(HttpSource::INTERVAL) })
 }
 
@@ -109,8 +102,9 @@ fn consul(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ConsulOptions> {
+    let (url, ca) = (Some(values.get(ConsulSource::URL)), values.get(HttpTrust::CA));
     Some(ConsulOptions {
-        access: access(values.untyped(), around, findings)?,
+        access: access(values, ConsulSource::TOKEN_FILE, (url, ca), around, findings)?,
         service: values.get(ConsulSource::SERVICE)?.into(),
         tag: values.get(ConsulSource::TAG).map(Into::into),
         datacenter: values.get(ConsulSource::DATACENTER).map(Into::into),
@@ -122,8 +116,10 @@ fn kubernetes(
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<KubernetesOptions> {
+    let (url, ca) = (values.get(KubernetesSource::URL), values.get(KubernetesSource::CA));
+    let url_and_ca = (Some(url), Some(ca));
     Some(KubernetesOptions {
-        access: access(values.untyped(), around, findings)?,
+        access: access(values, KubernetesSource::TOKEN_FILE, url_and_ca, around, findings)?,
         namespace: values.get(KubernetesSource::NAMESPACE).into(),
         service: values.get(KubernetesSource::SERVICE)?.into(),
         port: values.get(KubernetesSource::PORT).map(Into::into),
@@ -132,19 +128,26 @@ fn kubernetes(
 
 /// The files are read when they are used, because tokens change. A missing one is an error of the
 /// source.
-fn access(
-    values: &Values,
+fn access<'v, T, V>(
+    values: View<'v, T>,
+    token_file: Key<T, V>,
+    (url, ca): (Option<&str>, Option<&str>),
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
-) -> Option<Access> {
-    if values.given("token-file") {
+) -> Option<Access>
+where
+    V: Typed,
+    V::Read<'v>: Into<Option<&'v str>>,
+{
+    if values.given(token_file) {
         let secret = "the token";
-        secret_file::warn(values, "token-file", Readers::OwnerAndGroup, secret, around, findings);
+        secret_file::warn(values, token_file, Readers::OwnerAndGroup, secret, around, findings);
     }
+    let token_file: Option<&str> = values.get(token_file).into();
     Some(Access {
-        url: values.text("url")?.into(),
-        token_file: values.text("token-file").map(Into::into),
-        ca: values.text("ca").map(Into::into),
+        url: url?.into(),
+        token_file: token_file.map(Into::into),
+        ca: ca.map(Into::into),
     })
 }
 

@@ -177,7 +177,7 @@ fn members(
     let mut made: Vec<BackendConfig> = Vec::new();
     for peer in values.get(Dispatch::PEERS) {
         let (Some(node), Some((address, place))) =
-            (peer.get(Peer::NODE), place::place(peer.untyped()))
+            (peer.get(Peer::NODE), peer.get(Peer::ADDRESS).and_then(place::place))
         else {
             continue;
         };
@@ -246,7 +246,7 @@ fn keys(
                 }
                 Ok(keys) => {
                     let secret = "the secret, with which requests can evade delegation";
-                    let (values, option) = (values.untyped(), Dispatch::SECRET.name());
+                    let option = Dispatch::SECRET;
                     secret_file::warn(values, option, Readers::Owner, secret, around, findings);
                     return keys;
                 }

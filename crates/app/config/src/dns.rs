@@ -5,7 +5,6 @@ mod elastic;
 mod zone;
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equipoise_dns::config::{DnsConfig, DnsOptions, ZoneConfig};
@@ -16,26 +15,24 @@ use equipoise_session::config::PoolConfig;
 use self::zone::Reading;
 use super::Surroundings;
 use super::problem::Findings;
-use super::tables::Nameserver;
+use super::tables::{Discover, Dns, Elastic, File, Nameserver, Pool};
 use super::text::prefixes;
-use super::values::Values;
 use super::view::View;
 
 /// Builds the configuration from `[[dns]]` and `[nameserver]`.
 pub(super) fn config(
-    file: &Values,
+    file: View<'_, File>,
     pools: &[PoolConfig],
     instance: &Arc<str>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> DnsConfig {
-    let server = file.table("nameserver").expect("has a default: a test reads every one");
-    let mut config =
-        DnsConfig { options: options(server.typed(), instance, findings), ..DnsConfig::default() };
+    let options = options(file.get(File::NAMESERVER), instance, findings);
+    let mut config = DnsConfig { options, ..DnsConfig::default() };
     let by_name = PoolsByName::of(file, pools);
     let (mut listens, mut origins) = (HashSet::new(), HashSet::new());
-    for values in file.tables("dns") {
-        for address in addresses::<SocketAddr>(values, "listen") {
+    for values in file.get(File::DNS) {
+        for address in values.get(Dns::LISTEN).unwrap_or_default() {
             if listens.insert(address) {
                 config.listen.push(address);
             }
@@ -44,25 +41,25 @@ pub(super) fn config(
         let Some(zone) = reading.zone() else { continue };
         if !origins.insert(zone.origin.clone()) {
             let text = format!("\"{}\" is listed twice; accepted: each zone once", zone.origin);
-            findings.error(values.at("zone"), &values.path_of("zone"), text);
+            findings.error(values.at(Dns::ZONE), &values.path_of(Dns::ZONE), text);
             continue;
         }
         config.zones.push(Arc::new(zone));
     }
     nested(file, &config.zones, findings);
-    elastic::check(file.typed(), findings);
+    elastic::check(file, findings);
     config
 }
 
 /// The pools of a file and their tables, by name.
-struct PoolsByName<'p>(HashMap<&'p str, (&'p PoolConfig, Option<&'p Values>)>);
+struct PoolsByName<'p>(HashMap<&'p str, (&'p PoolConfig, Option<View<'p, Pool>>)>);
 
 impl<'p> PoolsByName<'p> {
     /// Two pools with one name are an error; the first one is used.
-    fn of(file: &'p Values, pools: &'p [PoolConfig]) -> PoolsByName<'p> {
-        let tables = file.tables("pool").iter().rev();
-        let tables: HashMap<&str, &Values> =
-            tables.filter_map(|table| Some((table.text("name")?, table))).collect();
+    fn of(file: View<'p, File>, pools: &'p [PoolConfig]) -> PoolsByName<'p> {
+        let tables = file.get(File::POOL).iter().rev();
+        let tables: HashMap<&str, View<'_, Pool>> =
+            tables.filter_map(|table| Some((table.get(Pool::NAME)?, table))).collect();
         let found = |pool: &'p PoolConfig| (pool, tables.get(&*pool.name).copied());
         PoolsByName(pools.iter().rev().map(|pool| (&*pool.name, found(pool))).collect())
     }
@@ -72,34 +69,29 @@ impl<'p> PoolsByName<'p> {
     }
 
     /// The `[pool.discover]` table of a pool.
-    fn discover(&self, name: &str) -> Option<&'p Values> {
-        self.0.get(name)?.1?.table("discover")
+    fn discover(&self, name: &str) -> Option<View<'p, Discover>> {
+        self.0.get(name)?.1?.get(Pool::DISCOVER)
     }
 
     /// The `[pool.elastic]` table of a pool.
-    fn elastic(&self, name: &str) -> Option<&'p Values> {
-        self.0.get(name)?.1?.table("elastic")
+    fn elastic(&self, name: &str) -> Option<View<'p, Elastic>> {
+        self.0.get(name)?.1?.get(Pool::ELASTIC)
     }
 }
 
 /// Reports names that belong in the table of a zone further down.
-fn nested(file: &Values, zones: &[Arc<ZoneConfig>], findings: &mut Findings<'_>) {
+fn nested(file: View<'_, File>, zones: &[Arc<ZoneConfig>], findings: &mut Findings<'_>) {
     let by_origin: HashMap<&Name, &ZoneConfig> =
         zones.iter().map(|zone| (&zone.origin, &**zone)).collect();
     let tree = ZoneTree::new(by_origin.keys().copied());
-    for values in file.tables("dns") {
-        let origin = values.text("zone").and_then(|text| Name::vec_from_str(text).ok());
+    for values in file.get(File::DNS) {
+        let origin = values.get(Dns::ZONE).and_then(|text| Name::vec_from_str(text).ok());
         let Some(zone) = origin.and_then(|origin| by_origin.get(&lower(origin))) else { continue };
         for wrong in check_below(zone, &tree) {
             let text = wrong.to_string();
-            findings.error(values.at("names"), &values.path_of("names"), text);
+            findings.error(values.at(Dns::NAMES), &values.path_of(Dns::NAMES), text);
         }
     }
-}
-
-fn addresses<T: std::str::FromStr>(values: &Values, option: &str) -> Vec<T> {
-    let texts = values.texts(option).unwrap_or_default();
-    texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 fn options(

@@ -10,34 +10,24 @@ use equipoise_session::config::{ClientTimeouts, Forwarded, FrontDoor, Limits, Pr
 
 use super::problem::Findings;
 use super::tables::{Door, Hsts, Session, Sni};
-use super::text::{Bandwidth, Listen, RedirectTo, prefixes};
-use super::values::Values;
+use super::text::{Bandwidth, RedirectTo, prefixes};
+use super::users::DoorTable;
 use super::view::View;
 use super::{Surroundings, door_tls, limits, routes};
 
-/// The listen addresses of a `[[session]]` or `[[dispatch]]` table.
-pub(super) fn listen_addresses(door: &Values) -> Vec<SocketAddr> {
-    if door.spec.option("protocol").is_none() {
-        return door.parsed("listen").into_iter().collect();
-    }
-    let texts = door.texts("listen").unwrap_or_default().iter();
-    let parsed = texts.filter_map(|text| text.parse().ok());
-    parsed.flat_map(|Listen(addresses)| addresses).collect()
-}
-
 /// One front door for each listen address of the table.
 pub(super) fn front_doors_of(
-    door: &Values,
+    door: View<'_, Session>,
     folder: &AcmeFolder,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<FrontDoor> {
-    let addresses = listen_addresses(door);
+    let addresses = DoorTable::Session(door).listen_addresses();
     let is_one = addresses.len() == 1;
     let tls = door_tls::of_door(door, folder, around, findings);
-    let routes = routes::of_door(door.typed(), around, findings);
-    let error_pages = routes::error_pages(door.typed(), around, findings);
-    let doors = addresses.into_iter().filter_map(|listen| front_door(door.typed(), listen, is_one));
+    let routes = routes::of_door(door, around, findings);
+    let error_pages = routes::error_pages(door, around, findings);
+    let doors = addresses.into_iter().filter_map(|listen| front_door(door, listen, is_one));
     let whole = |door| FrontDoor {
         tls: tls.clone(),
         routes: Arc::clone(&routes),
@@ -62,8 +52,8 @@ fn front_door(door: View<'_, Session>, listen: SocketAddr, is_one: bool) -> Opti
         sni: door.get(Session::SNI).iter().filter_map(sni_route).collect(),
         redirect: door.get(Session::REDIRECT).map(|RedirectTo(port)| port),
         hsts: door.get(Session::HSTS).map(hsts),
-        access: limits::access(door.untyped()),
-        client_limits: limits::limits(door.untyped()),
+        access: limits::access(door, Session::ALLOW, Session::DENY),
+        client_limits: limits::limits(door.get(Session::LIMIT)),
         responses: door.get(Session::RESPONSES),
         bandwidth: door.get(Session::BANDWIDTH).map(|Bandwidth(rate)| rate),
         server_timing: door.get(Session::SERVER_TIMING),
@@ -117,7 +107,7 @@ fn check_sni(door: View<'_, Session>, findings: &mut Findings<'_>) {
 /// the limits on clients.
 pub(super) fn check(door: View<'_, Session>, findings: &mut Findings<'_>) {
     check_sni(door, findings);
-    limits::check(door.untyped(), door.get(Session::PROTOCOL), findings);
+    limits::check(door, findings);
     let has_tls = door.given(Session::TLS);
     if has_tls && door.given(Session::REDIRECT) {
         let text = "stated, and clients of this front door use TLS already; accepted: a front door \

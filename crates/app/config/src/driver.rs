@@ -9,63 +9,85 @@ use equipoise_driver::{
 };
 use equipoise_planning::Maker;
 
+use super::key::{Any, Key, Options};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
-use super::tables::{Elastic, ElasticSize, Exec, Process};
+use super::tables::{Elastic, ElasticSize, Exec, Process, Webhook};
 use super::text::PortRange;
-use super::values::Values;
-use super::view::View;
+use super::view::{Location, View};
 use super::{FileKind, Surroundings};
 
-const KINDS: [&str; 3] = ["process", "exec", "webhook"];
+const KINDS: [Key<Elastic, Any>; 3] =
+    [Elastic::PROCESS.any(), Elastic::EXEC.any(), Elastic::WEBHOOK.any()];
 
 /// Builds the driver of `[pool.elastic]`. `None` if the table has none, or if it has an error.
 pub(super) fn maker(
-    elastic: &Values,
+    elastic: View<'_, Elastic>,
     is_in_cluster: bool,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Maker> {
-    let given: Vec<&str> = KINDS.into_iter().filter(|kind| elastic.given(kind)).collect();
-    let [kind] = given[..] else {
-        match given.as_slice() {
+    let given: Vec<_> = KINDS.into_iter().filter(|kind| elastic.given(*kind)).collect();
+    let [_] = given[..] else {
+        match given[..] {
             // Another member may create the backends; a controller may only plan.
             [] if is_in_cluster => {}
             [] => {
                 let text = "no driver is configured, so the plan is not carried out; add a [pool.elastic.process], \
                             [pool.elastic.exec] or [pool.elastic.webhook] table";
-                findings.warning(elastic.at, &elastic.path, text.to_string());
+                findings.warning(elastic.start(), elastic.path(), text.to_string());
             }
-            several => {
-                let text = format!("{} are given; accepted: one of them", several.join(" and "));
-                findings.error(elastic.at(several[1]), &elastic.path_of(several[1]), text);
+            [_, second, ..] | [second] => {
+                let names: Vec<_> = given.iter().map(|kind| kind.name()).collect();
+                let text = format!("{} are given; accepted: one of them", names.join(" and "));
+                findings.error(elastic.at(second), &elastic.path_of(second), text);
             }
         }
         return None;
     };
-    let values = elastic.table(kind)?;
-    let driver = match kind {
-        "process" => DriverOptions::Process(process(values.typed(), elastic.typed())),
-        "exec" => DriverOptions::Exec(exec(values.typed())),
-        _ => DriverOptions::Webhook(webhook(values, around, findings)?),
-    };
+    if let Some(values) = elastic.get(Elastic::PROCESS) {
+        let driver = DriverOptions::Process(process(values, elastic));
+        return Some(checked(driver, values, elastic, findings));
+    }
+    if let Some(values) = elastic.get(Elastic::EXEC) {
+        return Some(checked(DriverOptions::Exec(exec(values)), values, elastic, findings));
+    }
+    let values = elastic.get(Elastic::WEBHOOK)?;
+    let driver = DriverOptions::Webhook(webhook(values, around, findings)?);
+    Some(checked(driver, values, elastic, findings))
+}
+
+/// Checks the options of a driver, which are those of `values`.
+fn checked<T: Options>(
+    driver: DriverOptions,
+    values: View<'_, T>,
+    elastic: View<'_, Elastic>,
+    findings: &mut Findings<'_>,
+) -> Maker {
     let limits = Limits {
-        parallel: elastic.amount("parallel"),
-        drain_timeout: elastic.duration("drain-timeout"),
+        parallel: elastic.get(Elastic::PARALLEL),
+        drain_timeout: elastic.get(Elastic::DRAIN_TIMEOUT),
         ..Limits::default()
     };
     let checked = driver.check().and_then(|()| limits.check());
     if let Err(error) = checked
-        && !findings.has_error_below(&values.path)
+        && !findings.has_error_below(values.path())
     {
-        let table = if error.driver == "elastic" { elastic } else { values };
-        let (at, path) = match table.spec.option(error.option) {
-            Some(_) => (table.at(error.option), table.path_of(error.option)),
-            None => (table.at, table.path.clone()),
+        let Location { at, path } = match error.driver {
+            "elastic" => named(elastic, error.option),
+            _ => named(values, error.option),
         };
         findings.error(at, &path, error.to_string());
     }
-    Some(Maker { driver, limits })
+    Maker { driver, limits }
+}
+
+/// The place of the option of that name, or of the table if it has none.
+fn named<T: Options>(table: View<'_, T>, option: &str) -> Location {
+    match Key::named(option) {
+        Some(option) => table.location::<T, Any>(option),
+        None => Location { at: table.start(), path: table.path().to_string() },
+    }
 }
 
 fn words(texts: Option<&[String]>) -> Vec<String> {
@@ -124,34 +146,41 @@ fn exec(values: View<'_, Exec>) -> ExecOptions {
 }
 
 fn webhook(
-    values: &Values,
+    values: View<'_, Webhook>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<WebhookOptions> {
-    let token = match values.text("token-file") {
+    let token = match values.get(Webhook::TOKEN_FILE) {
         None => None,
         Some(file) => match (around.read)(Path::new(file), FileKind::Secret) {
             Ok(text) => {
                 let readers = Readers::OwnerAndGroup;
-                secret_file::warn(values, "token-file", readers, "the token", around, findings);
+                secret_file::warn(
+                    values,
+                    Webhook::TOKEN_FILE,
+                    readers,
+                    "the token",
+                    around,
+                    findings,
+                );
                 Some(Token::new(text.trim_end()))
             }
             Err(error) => {
                 let text = format!("\"{file}\" cannot be read: {error}");
-                let option = values.path_of("token-file");
-                findings.error(values.at("token-file"), &option, text);
+                let option = values.path_of(Webhook::TOKEN_FILE);
+                findings.error(values.at(Webhook::TOKEN_FILE), &option, text);
                 return None;
             }
         },
     };
     Some(WebhookOptions {
-        add: values.text("add")?.to_string(),
-        remove: values.text("remove")?.to_string(),
-        list: values.text("list").map(Into::into),
+        add: values.get(Webhook::ADD)?.to_string(),
+        remove: values.get(Webhook::REMOVE)?.to_string(),
+        list: values.get(Webhook::LIST).map(Into::into),
         token,
-        ca: values.text("ca").map(Into::into),
-        timeout: values.duration("timeout"),
-        tries: values.amount("tries"),
+        ca: values.get(Webhook::CA).map(Into::into),
+        timeout: values.get(Webhook::TIMEOUT),
+        tries: values.get(Webhook::TRIES),
         ..WebhookOptions::default()
     })
 }

@@ -81,6 +81,25 @@ impl<T: Options> Key<T, Any> {
     pub(super) fn all() -> impl Iterator<Item = Key<T, Any>> {
         T::TABLE.options.iter().map(|opt| Key { opt: *opt, typed: PhantomData })
     }
+
+    /// The option of that name.
+    pub(super) fn named(name: &str) -> Option<Key<T, Any>> {
+        Key::all().find(|option| option.name() == name)
+    }
+}
+
+impl<T, X> Key<T, Option<Parsed<X>>> {
+    /// The option, read as the text of the file.
+    pub(super) const fn as_written(self) -> Key<T, Option<Text>> {
+        Key { opt: self.opt, typed: PhantomData }
+    }
+}
+
+impl<T, X> Key<T, Option<Each<X>>> {
+    /// The option, read as the texts of the file.
+    pub(super) const fn as_written(self) -> Key<T, Option<Texts>> {
+        Key { opt: self.opt, typed: PhantomData }
+    }
 }
 
 /// An option of which the meaning of its absence is still to be stated.

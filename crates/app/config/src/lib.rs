@@ -97,6 +97,7 @@ use key::Options as _;
 use option::Choice as _;
 use problem::Findings;
 use values::Values;
+use view::View;
 
 /// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -277,8 +278,9 @@ pub fn default_api_socket() -> PathBuf {
 pub fn parse(text: &str, file: &Path, around: &Surroundings<'_>) -> Result<Loaded, ConfigErrors> {
     let mut findings = Findings::new(text);
     let config = read_document(text, &mut findings).map(|values| {
-        relations::check(&values, around, &mut findings);
-        build::config(&values, around, &mut findings)
+        let file = View::new(&values);
+        relations::check(file, around, &mut findings);
+        build::config(file, around, &mut findings)
     });
     let usable = !findings.has_errors();
     let problems = findings.into_problems();

@@ -8,10 +8,10 @@ use equipoise_session::config::{
     BackendConfig, FrontDoor, Place, PoolConfig, Protocol, SessionConfig,
 };
 
-use super::doors::listen_addresses;
 use super::problem::Findings;
-use super::users::protocol_of;
-use super::values::Values;
+use super::tables::File;
+use super::users::DoorTable;
+use super::view::View;
 
 /// A backend that is a front door.
 struct Edge<'c> {
@@ -23,7 +23,7 @@ struct Edge<'c> {
 
 /// Warns of front doors with such a backend. Only loopback addresses and those that front doors
 /// listen on are known to be of this machine.
-pub(super) fn check(file: &Values, config: &SessionConfig, findings: &mut Findings<'_>) {
+pub(super) fn check(file: View<'_, File>, config: &SessionConfig, findings: &mut Findings<'_>) {
     let doors = Doors::of(&config.front_doors);
     let pools: HashMap<&str, &PoolConfig> =
         config.pools.iter().map(|pool| (&*pool.name, pool)).collect();
@@ -34,9 +34,9 @@ pub(super) fn check(file: &Values, config: &SessionConfig, findings: &mut Findin
         let Some(edge) = edges[at].iter().find(|edge| leads_to(edge.to, at, &edges)) else {
             continue;
         };
-        let tables = file.tables("session").iter().chain(file.tables("dispatch"));
-        let Some(values) = tables.into_iter().find(|values| is_of(values, door)) else { continue };
-        if !warned.insert(values.at) {
+        let table = DoorTable::all(file).find(|table| is_of(*table, door));
+        let Some(pool) = table.map(DoorTable::pool) else { continue };
+        if !warned.insert(pool.at) {
             continue;
         }
         let whose = match edge.to == at {
@@ -50,15 +50,15 @@ pub(super) fn check(file: &Values, config: &SessionConfig, findings: &mut Findin
             "backend `{}` of pool `{}` is {whose}, so that a request never ends; name the address of the application",
             edge.backend, edge.pool
         );
-        findings.warning(values.at("pool"), &values.path_of("pool"), text);
+        findings.warning(pool.at, &pool.path, text);
     }
 }
 
 /// Whether a table has declared the front door.
-fn is_of(values: &Values, door: &FrontDoor) -> bool {
+fn is_of(table: DoorTable<'_>, door: &FrontDoor) -> bool {
     let is_udp = |protocol: Protocol| protocol == Protocol::Udp;
-    let protocol = protocol_of(values).unwrap_or(Protocol::Http);
-    is_udp(protocol) == is_udp(door.protocol) && listen_addresses(values).contains(&door.listen)
+    let protocol = table.protocol().unwrap_or(Protocol::Http);
+    is_udp(protocol) == is_udp(door.protocol) && table.listen_addresses().contains(&door.listen)
 }
 
 fn leads_to(from: usize, to: usize, edges: &[Vec<Edge<'_>>]) -> bool {

@@ -8,12 +8,12 @@ use equipoise_dns::config::{DnsConfig, ZoneConfig};
 use equipoise_planning::NamesByLoad;
 
 use super::problem::Findings;
-use super::tables::Shares;
-use super::values::{Values, chosen};
+use super::tables::{Dns, File, Shares};
+use super::view::View;
 
 /// The zones with `shares = "load"`.
 pub(super) fn by_load(
-    file: &Values,
+    file: View<'_, File>,
     dns: &DnsConfig,
     machines: &BTreeMap<(String, String), String>,
     findings: &mut Findings<'_>,
@@ -21,17 +21,17 @@ pub(super) fn by_load(
     let mut names = NamesByLoad::new();
     let zones: HashMap<&Name, &ZoneConfig> =
         dns.zones.iter().map(|zone| (&zone.origin, &**zone)).collect();
-    for values in file.tables("dns") {
-        if chosen::<Shares>(values, "shares") == Shares::Weights {
+    for values in file.get(File::DNS) {
+        if values.get(Dns::SHARES) == Shares::Weights {
             continue;
         }
-        let (at, path) = (values.at("shares"), values.path_of("shares"));
-        if !file.given("cluster") {
+        let (at, path) = (values.at(Dns::SHARES), values.path_of(Dns::SHARES));
+        if !file.given(File::CLUSTER) {
             let text = "has no effect: without a [cluster] table no member reports its load, so the weights apply";
             findings.warning(at, &path, text.to_string());
             continue;
         }
-        let origin = values.text("zone").and_then(|text| Name::vec_from_str(text).ok());
+        let origin = values.get(Dns::ZONE).and_then(|text| Name::vec_from_str(text).ok());
         let origin = origin.map(|mut origin| {
             origin.make_canonical();
             origin

@@ -16,34 +16,36 @@ use equipoise_packet::{
 };
 use equipoise_session::config::{BackendConfig, Place, PoolConfig};
 
+use super::key::{Key, Texts};
 use super::problem::Findings;
-use super::tables::{Flows, Packet};
-use super::values::{Values, chosen};
+use super::tables::{File, Flows, Packet};
+use super::text::prefixes;
 use super::view::View;
 use super::{Surroundings, limits, quic, secret_file};
 
 /// Builds the configuration from `[[packet]]` and `[flows]`.
 pub(super) fn config(
-    file: &Values,
+    file: View<'_, File>,
     pools: &[PoolConfig],
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> PacketConfig {
-    let flows_table = file.table("flows").expect("has a default: a test reads every one");
-    let flows = flows(flows_table.typed(), around, findings);
-    let fleet = fleet(flows_table.typed(), findings);
-    let tables = file.tables("packet");
+    let flows_table = file.get(File::FLOWS);
+    let flows = flows(flows_table, around, findings);
+    let fleet = fleet(flows_table, findings);
+    let tables = file.get(File::PACKET);
     let mut vips: Vec<VipConfig> = Vec::new();
-    let mut read: Vec<&Values> = Vec::new();
+    let mut read: Vec<View<'_, Packet>> = Vec::new();
     let pools = pools.iter().map(|pool| (Arc::clone(&pool.name), pool)).collect();
     let mut checks =
         Checks { pools, lines: Vec::new(), translated: BTreeMap::new(), prefixes: 0, findings };
     for values in tables {
         let Some(vip) = vip(values, around, checks.findings) else { continue };
         checks.vip(values, &vip, &vips);
-        let of = |option| values.texts(option).map_or(0, <[_]>::len);
-        checks.prefixes += of("allow") + of("deny");
-        checks.lines.push(checks.findings.line(values.at("vip")));
+        let of = |option: limits::Prefixes<Packet>| values.get(option.as_written());
+        checks.prefixes += of(Packet::ALLOW).map_or(0, <[_]>::len);
+        checks.prefixes += of(Packet::DENY).map_or(0, <[_]>::len);
+        checks.lines.push(checks.findings.line(values.at(Packet::VIP)));
         vips.push(vip);
         read.push(values);
     }
@@ -54,41 +56,44 @@ pub(super) fn config(
 }
 
 fn vip(
-    values: &Values,
+    values: View<'_, Packet>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<VipConfig> {
-    let names = |option: &str| {
+    let names = |option: Key<Packet, Option<Texts>>| {
         let mut names: Vec<Arc<str>> = Vec::new();
-        for name in values.texts(option).unwrap_or_default() {
+        for name in values.get(option).unwrap_or_default() {
             if !names.iter().any(|known| **known == **name) {
                 names.push(name.as_str().into());
             }
         }
         names
     };
-    let vip: VipId = values.parsed("vip")?;
+    let vip: VipId = values.get(Packet::VIP)?;
     let is_v4 = vip.address.is_ipv4();
     Some(VipConfig {
         vip,
-        interfaces: Some(names("interface")).filter(|_| values.given("interface"))?,
-        accepted_macs: macs(values.typed()),
-        reply_interfaces: names("reply-interface"),
-        forward: values.choice("forward")?,
-        pool: values.text("pool")?.into(),
-        scheduler: chosen(values, "scheduler"),
-        key: key(values.typed(), is_v4),
-        access: Access::new(is_v4, limits::access(values).changes(is_v4)),
+        interfaces: Some(names(Packet::INTERFACE)).filter(|_| values.given(Packet::INTERFACE))?,
+        accepted_macs: macs(values),
+        reply_interfaces: names(Packet::REPLY_INTERFACE),
+        forward: values.get(Packet::FORWARD)?,
+        pool: values.get(Packet::POOL)?.into(),
+        scheduler: values.get(Packet::SCHEDULER),
+        key: key(values, is_v4),
+        access: Access::new(
+            is_v4,
+            limits::access(values, Packet::ALLOW, Packet::DENY).changes(is_v4),
+        ),
         timeouts: OwnTimeouts {
-            open: values.duration_if_any("tcp-timeout"),
-            closing: values.duration_if_any("closing-timeout"),
-            udp: values.duration_if_any("udp-timeout"),
+            open: values.get(Packet::TCP_TIMEOUT),
+            closing: values.get(Packet::CLOSING_TIMEOUT),
+            udp: values.get(Packet::UDP_TIMEOUT),
         },
         quic: quic::ids(values, around, findings),
-        sources: sources(values.typed()),
-        when_down: chosen(values, "when-down"),
-        check_tunnel: values.flag("check-tunnel"),
-        second_chance: values.flag("second-chance"),
+        sources: sources(values),
+        when_down: values.get(Packet::WHEN_DOWN),
+        check_tunnel: values.get(Packet::CHECK_TUNNEL),
+        second_chance: values.get(Packet::SECOND_CHANCE),
     })
 }
 
@@ -213,21 +218,21 @@ struct Checks<'c, 's> {
 }
 
 impl Checks<'_, '_> {
-    fn error(&mut self, values: &Values, option: &str, text: String) {
+    fn error<T, V>(&mut self, values: View<'_, T>, option: Key<T, V>, text: String) {
         self.findings.error(values.at(option), &values.path_of(option), text);
     }
 
-    fn warning(&mut self, values: &Values, option: &str, text: String) {
+    fn warning<T, V>(&mut self, values: View<'_, T>, option: Key<T, V>, text: String) {
         self.findings.warning(values.at(option), &values.path_of(option), text);
     }
 
-    fn vip(&mut self, values: &Values, vip: &VipConfig, before: &[VipConfig]) {
+    fn vip(&mut self, values: View<'_, Packet>, vip: &VipConfig, before: &[VipConfig]) {
         if let Some(place) = before.iter().position(|other| other.vip.overlaps(&vip.vip)) {
             let text = format!(
                 "\"{}\" overlaps \"{}\", on line {}; accepted: VIPs of which no two share an address, port and protocol",
                 vip.vip, before[place].vip, self.lines[place]
             );
-            self.error(values, "vip", text);
+            self.error(values, Packet::VIP, text);
         }
         self.ranges(values, vip, before);
         self.interfaces(values, vip);
@@ -236,10 +241,10 @@ impl Checks<'_, '_> {
         self.second_chance(values, vip);
         self.sources(values, vip);
         let (of_other, other) = match vip.vip.protocol {
-            Protocol::Tcp => (&["udp-timeout"][..], "UDP"),
-            Protocol::Udp => (&["tcp-timeout", "closing-timeout"][..], "TCP"),
+            Protocol::Tcp => (vec![Packet::UDP_TIMEOUT], "UDP"),
+            Protocol::Udp => (vec![Packet::TCP_TIMEOUT, Packet::CLOSING_TIMEOUT], "TCP"),
         };
-        for option in of_other.iter().filter(|option| values.given(option)) {
+        for option in of_other.into_iter().filter(|option| values.given(*option)) {
             self.warning(values, option, format!("has no effect: the VIP is not of {other}"));
         }
         quic::check(values, vip, self.pools.get(&vip.pool).copied(), self.findings);
@@ -250,10 +255,10 @@ impl Checks<'_, '_> {
                 pool.name,
                 pool.backends.len()
             );
-            self.error(values, "pool", text);
+            self.error(values, Packet::POOL, text);
         }
         if let Some(wrong) = pool.backends.iter().find_map(|backend| unreachable(vip, backend)) {
-            self.error(values, "pool", wrong);
+            self.error(values, Packet::POOL, wrong);
         }
         self.weights(values, vip, pool);
         if vip.forward == Forward::Nat {
@@ -263,7 +268,7 @@ impl Checks<'_, '_> {
 
     /// Limits the number of port ranges of one address and protocol, because a lookup tries them
     /// one by one.
-    fn ranges(&mut self, values: &Values, vip: &VipConfig, before: &[VipConfig]) {
+    fn ranges(&mut self, values: View<'_, Packet>, vip: &VipConfig, before: &[VipConfig]) {
         let ranged = |ports: Ports| !matches!(ports, Ports::One(_));
         let alike = |other: &&VipConfig| {
             let (one, other) = (&vip.vip, &other.vip);
@@ -273,20 +278,20 @@ impl Checks<'_, '_> {
             let text = format!(
                 "{RANGES_MAX} port ranges of this address and protocol exist already; accepted: no more"
             );
-            self.error(values, "vip", text);
+            self.error(values, Packet::VIP, text);
         }
     }
 
-    fn key_prefix(&mut self, values: &Values, vip: &VipConfig) {
+    fn key_prefix(&mut self, values: View<'_, Packet>, vip: &VipConfig) {
         match vip.key {
             FlowKey::SourcePrefix(bits) if vip.vip.address.is_ipv4() && bits > 32 => {
                 let text = format!("{bits}, and the VIP is IPv4; accepted: 1 to 32");
-                self.error(values, "key-prefix", text);
+                self.error(values, Packet::KEY_PREFIX, text);
             }
             FlowKey::SourcePrefix(_) => {}
-            _ if values.given("key-prefix") => {
+            _ if values.given(Packet::KEY_PREFIX) => {
                 let text = "has no effect without key = \"source-prefix\"".into();
-                self.warning(values, "key-prefix", text);
+                self.warning(values, Packet::KEY_PREFIX, text);
             }
             _ => {}
         }
@@ -294,11 +299,11 @@ impl Checks<'_, '_> {
 
     /// A second chance needs a field for the address, sockets that can be asked for the flow, and
     /// an answer that does not depend on the balancer's history.
-    fn second_chance(&mut self, values: &Values, vip: &VipConfig) {
+    fn second_chance(&mut self, values: View<'_, Packet>, vip: &VipConfig) {
         if !vip.second_chance {
             return;
         }
-        let mut error = |text: &str| self.error(values, "second-chance", text.into());
+        let mut error = |text: &str| self.error(values, Packet::SECOND_CHANCE, text.into());
         if vip.forward == Forward::Tunnel {
             error(
                 "IP in IP has no field for the other backend's address; accepted with forward = \"gue\"",
@@ -319,15 +324,15 @@ impl Checks<'_, '_> {
                 "`{name}` places flows by the balancer's own history, so another balancer cannot know the backend of a \
                  flow; accepted with \"maglev\" or \"weighted-random\""
             );
-            self.error(values, "second-chance", text);
+            self.error(values, Packet::SECOND_CHANCE, text);
         }
     }
 
-    fn sources(&mut self, values: &Values, vip: &VipConfig) {
-        const OPTION: &str = "source-addresses";
+    fn sources(&mut self, values: View<'_, Packet>, vip: &VipConfig) {
         let addresses = &vip.sources.addresses;
         if vip.forward != Forward::FullNat {
-            for option in [OPTION, "source-ports"].into_iter().filter(|it| values.given(it)) {
+            let options = [Packet::SOURCE_ADDRESSES.any(), Packet::SOURCE_PORTS.any()];
+            for option in options.into_iter().filter(|option| values.given(*option)) {
                 let text = "has no effect without forward = \"full-nat\"".into();
                 self.warning(values, option, text);
             }
@@ -354,16 +359,16 @@ impl Checks<'_, '_> {
             }
             (_, None, None) => return,
         };
-        self.error(values, OPTION, text);
+        self.error(values, Packet::SOURCE_ADDRESSES, text);
     }
 
     /// Refuses a source address that is a VIP or a backend: packets to it are replies.
-    fn sources_used(&mut self, tables: &[&Values], vips: &[VipConfig]) {
+    fn sources_used(&mut self, tables: &[View<'_, Packet>], vips: &[VipConfig]) {
         let pools = vips.iter().filter_map(|vip| self.pools.get(&vip.pool));
         let backends: HashSet<IpAddr> =
             pools.flat_map(|pool| &pool.backends).map(|it| it.address.ip()).collect();
         let full_nat = |vip: &VipConfig| vip.forward == Forward::FullNat;
-        for (values, vip) in tables.iter().zip(vips).filter(|(_, vip)| full_nat(vip)) {
+        for (values, vip) in tables.iter().copied().zip(vips).filter(|(_, vip)| full_nat(vip)) {
             for address in &vip.sources.addresses {
                 let what = match address {
                     it if vips.iter().any(|other| other.vip.address == *it) => "VIP",
@@ -373,22 +378,24 @@ impl Checks<'_, '_> {
                 let text = format!(
                     "\"{address}\" is the address of a {what}; accepted: addresses that nothing else uses"
                 );
-                self.error(values, "source-addresses", text);
+                self.error(values, Packet::SOURCE_ADDRESSES, text);
             }
         }
         let all = vips.iter().filter(|vip| full_nat(vip)).map(|vip| vip.sources.addresses.len());
         let (all, most) = (all.sum::<usize>(), Capacity::SOURCES_MAX as usize);
-        if let Some(values) = tables.last().filter(|_| all > most) {
+        if let Some(values) = tables.last().copied().filter(|_| all > most) {
             let text = format!("all VIPs have {all} addresses; accepted: at most {most} together");
-            self.error(values, "source-addresses", text);
+            self.error(values, Packet::SOURCE_ADDRESSES, text);
         }
     }
 
-    fn access(&mut self, values: &Values, vip: &VipConfig) {
-        limits::check_access(values, self.findings);
+    fn access(&mut self, values: View<'_, Packet>, vip: &VipConfig) {
+        limits::check_access(values, Packet::ALLOW, Packet::DENY, self.findings);
         let is_v4 = vip.vip.address.is_ipv4();
-        for option in ["allow", "deny"] {
-            let of_other = values.prefixes(option).find(|(address, _)| address.is_ipv4() != is_v4);
+        for option in [Packet::ALLOW, Packet::DENY] {
+            let of_other = prefixes(values.get(option))
+                .into_iter()
+                .find(|(address, _)| address.is_ipv4() != is_v4);
             if let Some((address, length)) = of_other {
                 let (own, other) = if is_v4 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
                 let text = format!(
@@ -399,29 +406,29 @@ impl Checks<'_, '_> {
         }
     }
 
-    fn interfaces(&mut self, values: &Values, vip: &VipConfig) {
+    fn interfaces(&mut self, values: View<'_, Packet>, vip: &VipConfig) {
         if vip.interfaces.is_empty() {
             let text = "an empty list, so no packet arrives; accepted: at least one name".into();
-            self.error(values, "interface", text);
+            self.error(values, Packet::INTERFACE, text);
         }
         if vip.reply_interfaces.is_empty() {
             return;
         }
         if !vip.forward.translates() {
             let text = "has no effect: only nat and full-nat see replies".into();
-            self.warning(values, "reply-interface", text);
+            self.warning(values, Packet::REPLY_INTERFACE, text);
         }
         if let Some(both) = vip.reply_interfaces.iter().find(|name| vip.interfaces.contains(name)) {
             let text = format!("\"{both}\" has no effect here: `interface` names it");
-            self.warning(values, "reply-interface", text);
+            self.warning(values, Packet::REPLY_INTERFACE, text);
         }
     }
 
     /// Refuses a backend with the address of a VIP: its packets would return to the balancer.
-    fn loops(&mut self, tables: &[&Values], vips: &[VipConfig]) {
+    fn loops(&mut self, tables: &[View<'_, Packet>], vips: &[VipConfig]) {
         let places = vips.iter().enumerate().rev();
         let places: HashMap<IpAddr, usize> = places.map(|(at, it)| (it.vip.address, at)).collect();
-        for (values, vip) in tables.iter().zip(vips) {
+        for (values, vip) in tables.iter().copied().zip(vips) {
             let Some(pool) = self.pools.get(&vip.pool).copied() else { continue };
             let owner = |backend: &BackendConfig| places.get(&backend.address.ip()).copied();
             let found = pool.backends.iter().find_map(|it| Some((it, owner(it)?)));
@@ -436,11 +443,11 @@ impl Checks<'_, '_> {
                  own interface",
                 backend.name
             );
-            self.error(values, "pool", text);
+            self.error(values, Packet::POOL, text);
         }
     }
 
-    fn weights(&mut self, values: &Values, vip: &VipConfig, pool: &PoolConfig) {
+    fn weights(&mut self, values: View<'_, Packet>, vip: &VipConfig, pool: &PoolConfig) {
         let weighted = match vip.scheduler {
             FlowScheduler::RoundRobin => "weighted-round-robin",
             FlowScheduler::LeastConnection => "weighted-least-connection",
@@ -450,13 +457,13 @@ impl Checks<'_, '_> {
         if let Some(backend) = pool.backends.iter().find(|backend| backend.weight.get() > 1) {
             let text =
                 format!("ignores weights, and backend `{}` has one; use {weighted}", backend.name);
-            self.warning(values, "scheduler", text);
+            self.warning(values, Packet::SCHEDULER, text);
         }
     }
 
     /// LVS's source hashing has a fixed number of buckets, and a backend takes as many as its
     /// weight.
-    fn buckets(&mut self, values: &Values, pool: &PoolConfig) {
+    fn buckets(&mut self, values: View<'_, Packet>, pool: &PoolConfig) {
         let mut used = 0;
         let without = pool.backends.iter().find(|backend| {
             let is_without = used >= SOURCE_BUCKETS && backend.weight.get() > 0;
@@ -469,14 +476,14 @@ impl Checks<'_, '_> {
                  clients; use smaller weights",
                 backend.name
             );
-            self.warning(values, "scheduler", text);
+            self.warning(values, Packet::SCHEDULER, text);
         }
     }
 
     /// With nat, the source of a reply must identify one VIP.
     fn replies(
         &mut self,
-        values: &Values,
+        values: View<'_, Packet>,
         vip: &VipConfig,
         pool: &PoolConfig,
         before: &[VipConfig],
@@ -497,18 +504,18 @@ impl Checks<'_, '_> {
                      accepted: another port of the backend, or another `forward`",
                     backend.name, before[place].vip, self.lines[place]
                 );
-                self.error(values, "pool", text);
+                self.error(values, Packet::POOL, text);
                 return;
             }
             known.push((first, last, before.len()));
         }
     }
 
-    fn sizes(&mut self, table: &Values, flows: &FlowsConfig, vips: &[VipConfig]) {
+    fn sizes(&mut self, table: View<'_, Flows>, flows: &FlowsConfig, vips: &[VipConfig]) {
         let needed = vips.len();
         if needed > flows.vips_max as usize {
             let text = format!("{}, but there are {needed} [[packet]] tables", flows.vips_max);
-            self.error(table, "vips-max", text + "; accepted: as many or more");
+            self.error(table, Flows::VIPS_MAX, text + "; accepted: as many or more");
         }
         let backends =
             |vip: &VipConfig| self.pools.get(&vip.pool).map_or(0, |pool| pool.backends.len());
@@ -518,17 +525,17 @@ impl Checks<'_, '_> {
                 "{}, but the pools of all [[packet]] tables have {needed} backends; accepted: as many or more",
                 flows.backends_max
             );
-            self.error(table, "backends-max", text);
+            self.error(table, Flows::BACKENDS_MAX, text);
         }
         if self.prefixes > flows.prefixes_max as usize {
             let text = format!(
                 "{}, but `allow` and `deny` of all [[packet]] tables have {} prefixes; accepted: as many or more",
                 flows.prefixes_max, self.prefixes
             );
-            self.error(table, "prefixes-max", text);
+            self.error(table, Flows::PREFIXES_MAX, text);
         }
         if flows.pins_max > flows.flows_max {
-            let option = if table.given("pins-max") { "pins-max" } else { "max" };
+            let option = if table.given(Flows::PINS_MAX) { Flows::PINS_MAX } else { Flows::MAX };
             let text = format!(
                 "`pins-max` ({}) is above `max` ({}), which limits the number of flows",
                 flows.pins_max, flows.flows_max

@@ -80,7 +80,7 @@ fn by_files(
     match PeerCredentials::from_pem(certificate, key, authority, instance) {
         Ok(credentials) => {
             let secret = "the key, with which others can pose as this node";
-            let (files, option) = (files.untyped(), DispatchTls::KEY.name());
+            let option = DispatchTls::KEY;
             secret_file::warn(files, option, Readers::Owner, secret, around, findings);
             Some(peer_tls(credentials))
         }

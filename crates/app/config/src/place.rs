@@ -7,15 +7,14 @@ use equipoise_core::BackendAddress;
 use equipoise_session::config::{Place, Resolved, stand_in};
 
 use super::tables::Backend;
-use super::values::Values;
 use super::view::View;
 
 /// The name of a backend; its address if it has none.
-pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
-    if let Some(name) = backend.text("name") {
+pub(super) fn backend_name(backend: View<'_, Backend>) -> Option<Arc<str>> {
+    if let Some(name) = backend.get(Backend::NAME) {
         return Some(name.into());
     }
-    let name = match backend.parsed("address")? {
+    let name = match backend.get(Backend::ADDRESS)? {
         BackendAddress::Ip(address) => address.to_string(),
         BackendAddress::Host(host) => host,
         BackendAddress::Unix(path) => path.file_name()?.to_string_lossy().into_owned(),
@@ -23,9 +22,9 @@ pub(super) fn backend_name(backend: &Values) -> Option<Arc<str>> {
     Some(name.into())
 }
 
-/// The address that identifies a table's backend, and where the backend is reached.
-pub(super) fn place(values: &Values) -> Option<(SocketAddr, Place)> {
-    Some(match values.parsed("address")? {
+/// The address that identifies a backend, and where the backend is reached.
+pub(super) fn place(address: BackendAddress) -> Option<(SocketAddr, Place)> {
+    Some(match address {
         BackendAddress::Ip(address) => (address, Place::Address),
         BackendAddress::Host(host) => {
             let host = host.to_ascii_lowercase();

@@ -12,6 +12,7 @@ use equipoise_session::config::PoolConfig;
 use super::Surroundings;
 use super::declared;
 use super::driver::maker;
+use super::key::Key;
 use super::problem::Findings;
 use super::tables::{
     Backend, Controller, Elastic, ElasticSize, File, Link, Load, PlanMode, Pool, Schedule,
@@ -45,20 +46,19 @@ pub(super) fn config(
             && !findings.has_error_below(values.path())
         {
             let option = match &error {
-                ElasticityRefused::Bounds { .. } => Elastic::MAX.name(),
-                ElasticityRefused::Schedule { .. } => Elastic::SCHEDULE.name(),
-                ElasticityRefused::Value { option, .. } => *option,
-                ElasticityRefused::Size { .. } => Elastic::SIZES.name(),
+                ElasticityRefused::Bounds { .. } => Elastic::MAX.any(),
+                ElasticityRefused::Schedule { .. } => Elastic::SCHEDULE.any(),
+                ElasticityRefused::Value { option, .. } => {
+                    Key::named(option).expect("the planner names options of [pool.elastic]")
+                }
+                ElasticityRefused::Size { .. } => Elastic::SIZES.any(),
             };
-            let values = values.untyped();
             findings.error(values.at(option), &values.path_of(option), error.to_string());
         }
         elastic.insert(name.to_string(), one);
         if is_declared {
-            declared.extend(declared::declaration(name, values.untyped(), findings));
-        } else if let Some(maker) =
-            maker(values.untyped(), file.given(File::CLUSTER), around, findings)
-        {
+            declared.extend(declared::declaration(name, values, findings));
+        } else if let Some(maker) = maker(values, file.given(File::CLUSTER), around, findings) {
             makers.insert(name.to_string(), maker);
         }
     }

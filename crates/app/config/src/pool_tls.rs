@@ -11,8 +11,7 @@ use super::door_tls::warn_of_times;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::tables::{Pool, PoolTls};
-use super::users::{PoolUsers, protocol_of, sni_routes};
-use super::values::Values;
+use super::users::PoolUsers;
 use super::view::View;
 use super::{FileKind, Surroundings};
 
@@ -35,7 +34,7 @@ pub(super) fn of_pool(
     findings: &mut Findings<'_>,
 ) -> Option<ClientTls> {
     let tls = pool.get(Pool::TLS)?;
-    let trust = trust(tls.untyped(), system, around, findings);
+    let trust = trust(tls, system, around, findings);
     let certificate = match tls.get(PoolTls::CERTIFICATE) {
         Some(chain) => Some(certificate(chain, tls, around, findings)?),
         None => None,
@@ -74,20 +73,20 @@ fn protocols(pool: View<'_, Pool>, users: &PoolUsers<'_>) -> Protocols {
 }
 
 fn trust(
-    tls: &Values,
+    tls: View<'_, PoolTls>,
     system: &System,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Trust> {
-    if !tls.flag("verify") {
+    if !tls.get(PoolTls::VERIFY) {
         return Some(Trust::Anyone);
     }
-    let Some(path) = tls.text("ca") else {
+    let Some(path) = tls.get(PoolTls::CA) else {
         let trust = system.trust();
         if matches!(trust, Trust::Authorities(all) if all.is_empty()) {
             let text = "this system has no authorities, so no backend can be verified; accepted: a \
                         file with authorities (or the package ca-certificates)";
-            findings.error(tls.at, &tls.path_of("ca"), text.to_string());
+            findings.error(tls.start(), &tls.path_of(PoolTls::CA), text.to_string());
             return None;
         }
         return Some(trust.clone());
@@ -99,7 +98,7 @@ fn trust(
             Err(error) => format!("\"{path}\" has {error}"),
         },
     };
-    findings.error(tls.at("ca"), &tls.path_of("ca"), wrong);
+    findings.error(tls.at(PoolTls::CA), &tls.path_of(PoolTls::CA), wrong);
     None
 }
 
@@ -118,15 +117,8 @@ fn certificate(
     match files.load(|path| (around.read)(path, FileKind::Certificates)) {
         Ok(certificate) => {
             let secret = "the key, with which others can pose as this balancer";
-            secret_file::warn(
-                tls.untyped(),
-                key_option.name(),
-                Readers::OwnerAndGroup,
-                secret,
-                around,
-                findings,
-            );
-            warn_of_times(tls.untyped(), PoolTls::CERTIFICATE.name(), &certificate, findings);
+            secret_file::warn(tls, key_option, Readers::OwnerAndGroup, secret, around, findings);
+            warn_of_times(tls, PoolTls::CERTIFICATE, &certificate, findings);
             Some(certificate)
         }
         Err(error) => {
@@ -143,12 +135,12 @@ fn certificate(
 /// Checks the options of `tls` against each other and against the users of the pool.
 pub(super) fn check(pool: View<'_, Pool>, users: &PoolUsers<'_>, findings: &mut Findings<'_>) {
     let Some(tls) = pool.get(Pool::TLS) else { return };
-    if users.doors.iter().any(|door| protocol_of(door) == Some(Protocol::Udp)) {
+    if users.speak(Protocol::Udp) {
         let text = "stated, and a front door that speaks udp uses this pool, but TLS needs a stream; \
                     accepted with http and tcp";
         findings.error(pool.at(Pool::TLS), &pool.path_of(Pool::TLS), text.to_string());
     }
-    if users.doors.iter().any(|door| !sni_routes(door).is_empty()) {
+    if users.doors.iter().any(|door| door.has_sni()) {
         let text = "stated, and a front door with `sni`, which passes the clients' TLS on, uses this pool; \
                     accepted: `tls` here or `sni` there";
         findings.error(pool.at(Pool::TLS), &pool.path_of(Pool::TLS), text.to_string());

@@ -16,63 +16,61 @@ use super::place::{backend_name, place};
 use super::pool_tls::{self, System};
 use super::problem::Findings;
 use super::routes::retry_on;
-use super::tables::{Elastic, Exec, Pool, Process, Queue, Webhook, WeightsBy};
+use super::tables::{Backend, Elastic, Exec, Pool, Process, Queue, Webhook, WeightsBy};
 use super::text::HedgeDelay;
 use super::users::Users;
-use super::values::{Values, chosen};
 use super::view::View;
 use super::{Surroundings, affinity, health, labels};
 
 pub(super) fn pool(
-    pool: &Values,
+    pool: View<'_, Pool>,
     users: &Users<'_>,
     system: &System,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<PoolConfig> {
-    let typed: View<'_, Pool> = pool.typed();
-    let name = pool.text("name")?;
-    let upstream = chosen(pool, "upstream");
-    let tls = pool_tls::of_pool(typed, &users.of_pool(name), system, around, findings);
+    let name = pool.get(Pool::NAME)?;
+    let upstream = pool.get(Pool::UPSTREAM);
+    let tls = pool_tls::of_pool(pool, &users.of_pool(name), system, around, findings);
     let http2 = upstream == Upstream::Http2;
-    let health = pool.table("health").map(|health| health::active(health.typed(), http2));
+    let health = pool.get(Pool::HEALTH).map(|health| health::active(health, http2));
     Some(PoolConfig {
         name: name.into(),
-        scheduler: chosen(pool, "scheduler"),
+        scheduler: pool.get(Pool::SCHEDULER),
         backends: backends(pool, findings),
         concurrency: concurrency_of_pool(pool, users.of_pool(name).are_http()),
         options: PoolOptions {
             upstream,
-            multiplex_sessions: pool.amount("multiplex-sessions"),
-            multiplex_depth: pool.amount("multiplex-depth"),
-            multiplex_slow: pool.duration("multiplex-slow"),
-            streams_max: pool.amount("streams-max"),
-            hash_by: affinity::hash_by(typed),
-            sticky: affinity::sticky(typed, around, findings),
-            connect_timeout: pool.duration("connect-timeout"),
-            response_timeout: pool.duration("response-timeout"),
-            session_idle_timeout: pool.duration("session-idle-timeout"),
-            idle_sessions_max: pool.amount("idle-sessions-max"),
-            retries: pool.amount("retries"),
-            retry_on: retry_on(typed.get(Pool::RETRY_ON)),
-            retry_budget: pool.share("retry-budget"),
-            hedge: pool.parsed("hedge").map(|HedgeDelay(hedge)| hedge),
-            send_proxy: pool.choice("send-proxy"),
-            retry_after: pool.duration("retry-after"),
-            queue: queue(typed.get(Pool::QUEUE)),
-            start_wait: start_wait(typed),
+            multiplex_sessions: pool.get(Pool::MULTIPLEX_SESSIONS),
+            multiplex_depth: pool.get(Pool::MULTIPLEX_DEPTH),
+            multiplex_slow: pool.get(Pool::MULTIPLEX_SLOW),
+            streams_max: pool.get(Pool::STREAMS_MAX),
+            hash_by: affinity::hash_by(pool),
+            sticky: affinity::sticky(pool, around, findings),
+            connect_timeout: pool.get(Pool::CONNECT_TIMEOUT),
+            response_timeout: pool.get(Pool::RESPONSE_TIMEOUT),
+            session_idle_timeout: pool.get(Pool::SESSION_IDLE_TIMEOUT),
+            idle_sessions_max: pool.get(Pool::IDLE_SESSIONS_MAX),
+            retries: pool.get(Pool::RETRIES),
+            retry_on: retry_on(pool.get(Pool::RETRY_ON)),
+            retry_budget: pool.get(Pool::RETRY_BUDGET),
+            hedge: pool.get(Pool::HEDGE).map(|HedgeDelay(hedge)| hedge),
+            send_proxy: pool.get(Pool::SEND_PROXY),
+            retry_after: pool.get(Pool::RETRY_AFTER),
+            queue: queue(pool.get(Pool::QUEUE)),
+            start_wait: start_wait(pool),
             lost_after: None,
             tls: tls.clone().map(UpstreamTls::Server),
         },
         health: health.map(|health| ActiveHealth {
             tls,
-            preamble: if health.port.is_some() { &[] } else { check_preamble(typed) },
+            preamble: if health.port.is_some() { &[] } else { check_preamble(pool) },
             ..health
         }),
-        passive: health::passive(typed.get(Pool::PASSIVE)),
-        slow_start: pool.duration_if_any("slow-start"),
-        weights_by_load: chosen::<WeightsBy>(pool, "weights") == WeightsBy::Load,
-        starts_within: typed.get(Pool::ELASTIC).and_then(|elastic| starts_within(typed, elastic)),
+        passive: health::passive(pool.get(Pool::PASSIVE)),
+        slow_start: pool.get(Pool::SLOW_START),
+        weights_by_load: pool.get(Pool::WEIGHTS) == WeightsBy::Load,
+        starts_within: pool.get(Pool::ELASTIC).and_then(|elastic| starts_within(pool, elastic)),
     })
 }
 
@@ -87,16 +85,13 @@ fn check_preamble(pool: View<'_, Pool>) -> &'static [u8] {
 
 /// The concurrency limit of a pool. HTTP pools learn it unless the file states one. An elastic pool
 /// also needs limits to measure its utilisation, unless it states a target for each backend.
-pub(super) fn concurrency_of_pool(pool: &Values, is_http: bool) -> Concurrency {
-    let targets = ["target-concurrency", "target-requests"];
-    let needs_limits = |elastic: &Values| !targets.iter().any(|option| elastic.given(option));
-    let is_learnt = is_http || pool.table("elastic").is_some_and(needs_limits);
+pub(super) fn concurrency_of_pool(pool: View<'_, Pool>, is_http: bool) -> Concurrency {
+    let targets = [Elastic::TARGET_CONCURRENCY, Elastic::TARGET_REQUESTS];
+    let needs_limits =
+        |elastic: View<'_, Elastic>| !targets.into_iter().any(|option| elastic.given(option));
+    let is_learnt = is_http || pool.get(Pool::ELASTIC).is_some_and(needs_limits);
     let otherwise = if is_learnt { Concurrency::Learnt } else { Concurrency::None };
-    concurrency(pool).unwrap_or(otherwise)
-}
-
-pub(super) fn concurrency(values: &Values) -> Option<Concurrency> {
-    values.number_or_choice("concurrency")
+    pool.get(Pool::CONCURRENCY).unwrap_or(otherwise)
 }
 
 fn queue(queue: View<'_, Queue>) -> QueueOptions {
@@ -130,20 +125,20 @@ const MADE_ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// Builds the backends of a pool. Schedulers and pooled connections identify a backend by its
 /// address, so two backends must not share one.
-fn backends(pool: &Values, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
+fn backends(pool: View<'_, Pool>, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
     let mut made: Vec<BackendConfig> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
-    for values in pool.tables("backends") {
+    for values in pool.get(Pool::BACKENDS) {
         let Some(backend) = backend(values) else { continue };
-        labels::check(values, findings);
+        labels::check(values, Backend::LABELS, findings);
         let first = *places.entry(backend.address).or_insert(made.len());
         if let Some(first) = made.get(first) {
             let text = format!(
                 "backend `{}` has this address ({}); accepted: each address once",
                 first.name,
-                values.text("address").unwrap_or_default()
+                values.get(Backend::ADDRESS.as_written()).unwrap_or_default()
             );
-            findings.error(values.at("address"), &values.path_of("address"), text);
+            findings.error(values.at(Backend::ADDRESS), &values.path_of(Backend::ADDRESS), text);
             continue;
         }
         made.push(backend);
@@ -151,14 +146,15 @@ fn backends(pool: &Values, findings: &mut Findings<'_>) -> Vec<BackendConfig> {
     made
 }
 
-fn backend(backend: &Values) -> Option<BackendConfig> {
-    let (address, place) = place(backend)?;
+fn backend(backend: View<'_, Backend>) -> Option<BackendConfig> {
+    let (address, place) = place(backend.get(Backend::ADDRESS)?)?;
     Some(BackendConfig {
         name: backend_name(backend)?,
         address,
         place,
-        weight: Weight::new(backend.amount("weight")).expect("the option's maximum is Weight::MAX"),
-        backup: backend.flag("backup"),
-        concurrency: concurrency(backend),
+        weight: Weight::new(backend.get(Backend::WEIGHT))
+            .expect("the option's maximum is Weight::MAX"),
+        backup: backend.get(Backend::BACKUP),
+        concurrency: backend.get(Backend::CONCURRENCY),
     })
 }

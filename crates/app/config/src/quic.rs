@@ -13,9 +13,8 @@ use equipoise_session::config::{Place, PoolConfig};
 use super::key::{Count, Key};
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
-use super::tables::Quic;
-use super::values::Values;
-use super::view::View;
+use super::tables::{Packet, Quic};
+use super::view::{Location, View};
 use super::{FileKind, Surroundings};
 
 /// `NAME=ID` of `server-ids`. Names may have a `=`.
@@ -36,11 +35,11 @@ impl FromStr for NamedId {
 
 /// The configurations of connection ids of a VIP.
 pub(super) fn ids(
-    vip: &Values,
+    vip: View<'_, Packet>,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
 ) -> Vec<QuicIds> {
-    vip.tables("quic").iter().map(|values| ids_of(values.typed(), around, findings)).collect()
+    vip.get(Packet::QUIC).iter().map(|values| ids_of(values, around, findings)).collect()
 }
 
 fn ids_of(
@@ -58,7 +57,7 @@ fn ids_of(
     };
     let mut named = BTreeMap::<Arc<str>, ServerId>::new();
     // Messages have the texts as they are written.
-    for text in values.untyped().texts(Quic::SERVER_IDS.name()).unwrap_or_default() {
+    for text in values.get(Quic::SERVER_IDS.as_written()).unwrap_or_default() {
         // The option's form admits nothing else.
         let Ok(NamedId { name, id }) = text.parse() else { continue };
         let wanted = usize::from(config.server_id_bytes);
@@ -84,14 +83,8 @@ fn key(
     findings: &mut Findings<'_>,
 ) -> Option<QuicKey> {
     let file = values.get(Quic::KEY_FILE)?;
-    secret_file::warn(
-        values.untyped(),
-        Quic::KEY_FILE.name(),
-        Readers::OwnerAndGroup,
-        "the key",
-        around,
-        findings,
-    );
+    let (option, readers) = (Quic::KEY_FILE, Readers::OwnerAndGroup);
+    secret_file::warn(values, option, readers, "the key", around, findings);
     let wrong = match (around.read)(Path::new(file), FileKind::Secret) {
         Err(error) => format!("\"{file}\" cannot be read: {error}; accepted: a file with the key"),
         Ok(text) => match text.trim().parse() {
@@ -107,7 +100,7 @@ fn key(
 
 /// Checks the configurations of a VIP against each other, the VIP and its pool.
 pub(super) fn check(
-    values: &Values,
+    values: View<'_, Packet>,
     vip: &VipConfig,
     pool: Option<&PoolConfig>,
     findings: &mut Findings<'_>,
@@ -115,28 +108,32 @@ pub(super) fn check(
     if vip.quic.is_empty() {
         return;
     }
-    let error = |findings: &mut Findings<'_>, of: &Values, option: &str, text: String| {
-        findings.error(of.at(option), &of.path_of(option), text);
+    let error = |findings: &mut Findings<'_>, option: Location, text: String| {
+        findings.error(option.at, &option.path, text);
     };
     if vip.vip.protocol != Protocol::Udp {
-        error(findings, values, "quic", "given for a VIP of TCP; accepted for VIPs of UDP".into());
+        error(
+            findings,
+            values.location(Packet::QUIC),
+            "given for a VIP of TCP; accepted for VIPs of UDP".into(),
+        );
     }
     if vip.key != FlowKey::FiveTuple {
         let text = "given with `quic`, whose other packets go by their five-tuple; accepted: \"five-tuple\"";
-        error(findings, values, "key", text.into());
+        error(findings, values.location(Packet::KEY), text.into());
     }
-    for (at, (of, ids)) in values.tables("quic").iter().zip(&vip.quic).enumerate() {
+    for (at, (of, ids)) in values.get(Packet::QUIC).iter().zip(&vip.quic).enumerate() {
         let QuicConfig { rotation, .. } = ids.config;
         if vip.quic[..at].iter().any(|other| other.config.rotation == rotation) {
             let text = format!("{rotation} is given twice; accepted: each value once");
-            error(findings, of, "config-rotation", text);
+            error(findings, of.location(Quic::CONFIG_ROTATION), text);
         }
         let (bytes, most) = (ids.config.bytes(), QuicConfig::BYTES_MAX);
         if bytes > most {
             let text = format!(
                 "{bytes} together with `server-id-length`; accepted: at most {most}, as a connection id has 20 bytes"
             );
-            error(findings, of, "nonce-length", text);
+            error(findings, of.location(Quic::NONCE_LENGTH), text);
         } else if let Some(pool) = pool {
             check_backends(of, vip, ids, pool, findings);
         }
@@ -145,13 +142,13 @@ pub(super) fn check(
 
 /// Checks that the listed backends have ids that differ.
 fn check_backends(
-    values: &Values,
+    values: View<'_, Quic>,
     vip: &VipConfig,
     ids: &QuicIds,
     pool: &PoolConfig,
     findings: &mut Findings<'_>,
 ) {
-    let (at, path) = (values.at("server-ids"), values.path_of("server-ids"));
+    let (at, path) = (values.at(Quic::SERVER_IDS), values.path_of(Quic::SERVER_IDS));
     let placed = pool.backends.iter().filter(|it| !matches!(it.place, Place::Host { .. }));
     let placed = placed.map(|it| (&*it.name, vip.backend_id(it.address)));
     if let (_, Some([one, other])) = ids.server_ids(placed) {

@@ -84,7 +84,7 @@ impl Reader<'_, '_> {
             };
             entries.insert(option.name, entry);
         }
-        Values { spec, path, at, entries }
+        Values { path, at, entries }
     }
 
     fn value(

@@ -10,24 +10,27 @@ use std::net::SocketAddr;
 
 use equipoise_session::config::Protocol;
 
+use super::key::{Any, Key, Options, Text};
 use super::place::is_unix_socket;
 use super::problem::{Findings, hint};
+use super::tables::{
+    Api, ApiClient, ApiToken, Dns, Door, Elastic, ElasticSize, File, Pool, Session, Slice,
+};
 use super::text::ApiListen;
-use super::users::{Users, protocol_of, routes, sni_routes};
-use super::values::Values;
+use super::users::{DoorTable, Mention, Users, mentions};
+use super::view::{Location, View, Views};
 use super::{Surroundings, access_log, dispatch, doors, health, limits, pool_tls, slice};
 
 /// The tables that use pools.
-const LEVELS: [&str; 4] = ["session", "dispatch", "packet", "dns"];
+const LEVELS: [Key<File, Any>; 4] =
+    [File::SESSION.any(), File::DISPATCH.any(), File::PACKET.any(), File::DNS.any()];
 
 /// Checks the whole file.
-pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
-    let (pools, sessions) = (file.tables("pool"), file.tables("session"));
-    let doors = || sessions.iter().chain(file.tables("dispatch"));
-    let zones = file.tables("dns");
-    let served = LEVELS.into_iter().chain(["slice"]).any(|level| file.given(level));
+pub(super) fn check(file: View<'_, File>, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
+    let (pools, sessions) = (file.get(File::POOL), file.get(File::SESSION));
+    let served = LEVELS.into_iter().chain([File::SLICE.any()]).any(|level| file.given(level));
     // Members of a cluster may serve nothing: agents report, controllers plan.
-    if !served && doors().next().is_none() && !file.given("cluster") {
+    if !served && DoorTable::all(file).next().is_none() && !file.given(File::CLUSTER) {
         let what = match pools.is_empty() {
             true => "no front door, pool or zone, so this file configures nothing",
             false => "no front door, so nothing is served",
@@ -37,29 +40,26 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         );
         findings.warning(0, "session", text);
     }
-    for callers in ["token", "client"] {
-        let callers = file.table("api").map(|api| api.tables(callers)).unwrap_or_default();
-        unique(callers, "name", findings);
-    }
-    unique(pools, "name", findings);
-    unique(sessions, "name", findings);
-    unique(file.tables("slice"), "name", findings);
-    access_log::check(file.typed(), findings);
-    dispatch::check(file.typed(), findings);
+    let api = file.get(File::API);
+    unique(api.get(Api::TOKEN), ApiToken::NAME, findings);
+    unique(api.get(Api::CLIENT), ApiClient::NAME, findings);
+    unique(pools, Pool::NAME, findings);
+    unique(sessions, Session::NAME, findings);
+    unique(file.get(File::SLICE), Slice::NAME, findings);
+    access_log::check(file, findings);
+    dispatch::check(file, findings);
     slice::check(file, around, findings);
     listen_addresses(file, findings);
     for door in sessions {
         front_door(door, findings);
-        doors::check(door.typed(), findings);
-        if !file.given("cluster") {
+        doors::check(door, findings);
+        if !file.given(File::CLUSTER) {
             limits::alone(door, findings);
         }
     }
-    let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.text("name")).collect();
-    let names = zones.iter().flat_map(|zone| std::iter::once(zone).chain(zone.tables("names")));
-    let routes = doors().flat_map(|door| sni_routes(door).iter().chain(routes(door)));
-    for user in doors().chain(routes).chain(file.tables("packet")).chain(names) {
-        named_pool(user, pools, &known, findings);
+    let known: HashSet<&str> = pools.iter().filter_map(|pool| pool.get(Pool::NAME)).collect();
+    for mention in mentions(file) {
+        named_pool(&mention, pools, &known, findings);
     }
     let users = Users::of(file);
     for pool in pools {
@@ -68,27 +68,30 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
 }
 
 /// Checks a pool against its users and the rest of the file.
-fn check_pool(pool: &Values, file: &Values, users: &Users<'_>, findings: &mut Findings<'_>) {
-    pool::backends(pool.typed(), findings);
-    if let Some(elastic) = pool.table("elastic") {
-        unique(elastic.tables("sizes"), "name", findings);
-        elastic::reachable(file.typed(), elastic.typed(), findings);
-        elastic::declaring(file.typed(), elastic.typed(), findings);
+fn check_pool(
+    pool: View<'_, Pool>,
+    file: View<'_, File>,
+    users: &Users<'_>,
+    findings: &mut Findings<'_>,
+) {
+    pool::backends(pool, findings);
+    if let Some(elastic) = pool.get(Pool::ELASTIC) {
+        unique(elastic.get(Elastic::SIZES), ElasticSize::NAME, findings);
+        elastic::reachable(file, elastic, findings);
+        elastic::declaring(file, elastic, findings);
     }
-    health::check(pool.typed(), findings);
+    health::check(pool, findings);
     // Without its name, the users of a pool are not known.
-    let Some(name) = pool.text("name") else {
-        pool::scheduling(pool.typed(), findings);
+    let Some(name) = pool.get(Pool::NAME) else {
+        pool::scheduling(pool, findings);
         return;
     };
     let users = &users.of_pool(name);
-    if let Some(elastic) =
-        pool.table("elastic").filter(|it| !elastic::is_awaited(file.typed(), it.typed()))
-    {
-        elastic::targets(pool.typed(), elastic.typed(), users, findings);
-        elastic::clocks(elastic.typed(), findings);
+    if let Some(elastic) = pool.get(Pool::ELASTIC).filter(|it| !elastic::is_awaited(file, *it)) {
+        elastic::targets(pool, elastic, users, findings);
+        elastic::clocks(elastic, findings);
     }
-    pool_tls::check(pool.typed(), users, findings);
+    pool_tls::check(pool, users, findings);
     pool_users::unix_sockets(pool, users, findings);
     pool_users::learnt_limits(pool, users, findings);
     pool_users::unlimited(pool, users, findings);
@@ -96,16 +99,16 @@ fn check_pool(pool: &Values, file: &Values, users: &Users<'_>, findings: &mut Fi
     if users.doors.is_empty() && users.packet {
         pool_users::without_sessions(pool, findings);
     } else if !users.doors.is_empty() || !users.dns {
-        pool::scheduling(pool.typed(), findings);
+        pool::scheduling(pool, findings);
         pool_users::front_doors_of(pool, users, findings);
     }
 }
 
 /// Refuses two elements with the same text for an option.
-fn unique(elements: &[Values], option: &str, findings: &mut Findings<'_>) {
+fn unique<T>(elements: Views<'_, T>, option: Key<T, Option<Text>>, findings: &mut Findings<'_>) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for element in elements {
-        let Some(text) = element.text(option) else { continue };
+        let Some(text) = element.get(option) else { continue };
         let at = element.at(option);
         let first = *seen.entry(text).or_insert(at);
         if first != at {
@@ -119,110 +122,126 @@ fn unique(elements: &[Values], option: &str, findings: &mut Findings<'_>) {
 
 /// Refuses listen addresses that clash. UDP and TCP ports are separate; port 0 is a different port
 /// each time.
-fn listen_addresses(file: &Values, findings: &mut Findings<'_>) {
+fn listen_addresses(file: View<'_, File>, findings: &mut Findings<'_>) {
     let mut taken: BTreeMap<(bool, SocketAddr), String> = BTreeMap::new();
-    let mut take = |datagrams: bool, address: SocketAddr, values: &Values| {
+    let mut take = |datagrams: bool, address: SocketAddr, is_given: bool, listen: Location| {
         if address.port() == 0 {
             return;
         }
         if let Some(user) = taken.get(&(datagrams, address)) {
             let text = format!("\"{address}\" is in use, {user}; accepted: a free address or port");
-            findings.error(values.at("listen"), &values.path_of("listen"), text);
+            findings.error(listen.at, &listen.path, text);
             return;
         }
-        let user = match values.given("listen") {
-            true => format!("on line {}", findings.line(values.at("listen"))),
-            false => format!("by the default of {}", values.path_of("listen")),
+        let user = match is_given {
+            true => format!("on line {}", findings.line(listen.at)),
+            false => format!("by the default of {}", listen.path),
         };
         taken.insert((datagrams, address), user);
     };
-    if let Some(api) = file.table("api")
-        && let Some(ApiListen(Some(address))) = api.parsed("listen")
-    {
-        take(false, address, api);
+    let api = file.get(File::API);
+    if let ApiListen(Some(address)) = api.get(Api::LISTEN) {
+        take(false, address, api.given(Api::LISTEN), api.location(Api::LISTEN));
     }
-    for door in file.tables("session").iter().chain(file.tables("dispatch")) {
-        let protocol = protocol_of(door);
-        let Some(protocol) = protocol else { continue };
-        for address in doors::listen_addresses(door) {
-            take(protocol == Protocol::Udp, address, door);
+    for door in DoorTable::all(file) {
+        let Some(protocol) = door.protocol() else { continue };
+        for address in door.listen_addresses() {
+            take(protocol == Protocol::Udp, address, true, door.listen());
         }
     }
     let mut served: HashSet<SocketAddr> = HashSet::new();
-    for zone in file.tables("dns") {
-        for address in
-            zone.texts("listen").unwrap_or_default().iter().filter_map(|t| t.parse().ok())
-        {
+    for zone in file.get(File::DNS) {
+        for address in zone.get(Dns::LISTEN).unwrap_or_default() {
             // Zones may share addresses.
             if served.insert(address) {
-                take(true, address, zone);
-                take(false, address, zone);
+                take(true, address, true, zone.location(Dns::LISTEN));
+                take(false, address, true, zone.location(Dns::LISTEN));
             }
         }
     }
 }
 
-fn front_door(door: &Values, findings: &mut Findings<'_>) {
-    if door.texts("listen").is_some_and(<[String]>::is_empty) {
+fn front_door(door: View<'_, Session>, findings: &mut Findings<'_>) {
+    if door.get(Session::LISTEN).is_some_and(|listen| listen.is_empty()) {
         let text = "an empty list; accepted: one address or more".to_string();
-        findings.error(door.at("listen"), &door.path_of("listen"), text);
+        findings.error(door.at(Session::LISTEN), &door.path_of(Session::LISTEN), text);
     }
-    if let Some(protocol) = door.choice("protocol") {
+    if let Some(protocol) = door.get(Session::PROTOCOL) {
         if protocol != Protocol::Http {
             without_http(door, "this front door does not speak HTTP", findings);
         }
         let reads_a_head = match protocol {
             Protocol::Http => true,
-            Protocol::Tcp => door.given("tls") || door.given("sni") || door.flag("accept-proxy"),
+            Protocol::Tcp => {
+                door.given(Session::TLS)
+                    || door.given(Session::SNI)
+                    || door.get(Session::ACCEPT_PROXY)
+            }
             Protocol::Udp => false,
         };
-        if !reads_a_head && door.given("header-timeout") {
+        if !reads_a_head && door.given(Door::HEADER_TIMEOUT) {
             let text = "has no effect: this front door reads no head, no TLS and no PROXY protocol";
             findings.warning(
-                door.at("header-timeout"),
-                &door.path_of("header-timeout"),
+                door.at(Door::HEADER_TIMEOUT),
+                &door.path_of(Door::HEADER_TIMEOUT),
                 text.into(),
             );
         }
-        if protocol == Protocol::Udp && door.given("tls") {
+        if protocol == Protocol::Udp && door.given(Session::TLS) {
             let text = "stated, but TLS needs a stream; accepted with http and tcp";
-            findings.error(door.at("tls"), &door.path_of("tls"), text.into());
+            findings.error(door.at(Session::TLS), &door.path_of(Session::TLS), text.into());
         }
-        if protocol != Protocol::Udp && door.given("responses") {
+        if protocol != Protocol::Udp && door.given(Session::RESPONSES) {
             let text = "has no effect: this front door does not speak udp".to_string();
-            findings.warning(door.at("responses"), &door.path_of("responses"), text);
+            findings.warning(door.at(Session::RESPONSES), &door.path_of(Session::RESPONSES), text);
         }
-        if protocol == Protocol::Udp && door.flag("accept-proxy") {
+        if protocol == Protocol::Udp && door.get(Session::ACCEPT_PROXY) {
             let text =
                 "true, but datagrams carry no PROXY protocol header; accepted with udp: false";
-            findings.error(door.at("accept-proxy"), &door.path_of("accept-proxy"), text.into());
-        } else if door.flag("accept-proxy") && door.texts("trusted").is_none_or(<[_]>::is_empty) {
+            findings.error(
+                door.at(Session::ACCEPT_PROXY),
+                &door.path_of(Session::ACCEPT_PROXY),
+                text.into(),
+            );
+        } else if door.get(Session::ACCEPT_PROXY)
+            && door.get(Door::TRUSTED).is_none_or(|trusted| trusted.is_empty())
+        {
             let text = "true, but no sender is `trusted`; accepted: `trusted` with the addresses of the proxies that send \
                         the header, such as trusted = [\"10.0.0.0/8\"]";
-            findings.error(door.at("accept-proxy"), &door.path_of("accept-proxy"), text.into());
+            findings.error(
+                door.at(Session::ACCEPT_PROXY),
+                &door.path_of(Session::ACCEPT_PROXY),
+                text.into(),
+            );
         }
     }
 }
 
 /// Checks that the pool of a front door or VIP exists.
-fn named_pool(door: &Values, pools: &[Values], known: &HashSet<&str>, findings: &mut Findings<'_>) {
-    let Some(name) = door.text("pool").filter(|name| !known.contains(name)) else { return };
+fn named_pool(
+    mention: &Mention<'_>,
+    pools: Views<'_, Pool>,
+    known: &HashSet<&str>,
+    findings: &mut Findings<'_>,
+) {
+    let Mention { pool: name, location } = mention;
+    if known.contains(name) {
+        return;
+    }
     // A pool that could not be read may have this name.
-    let names = pools.iter().filter_map(|pool| pool.text("name"));
-    if findings.has_error_on("pool") || names.clone().count() < pools.len() {
+    let names = pools.iter().filter_map(|pool| pool.get(Pool::NAME));
+    if findings.has_error_on(File::POOL.name()) || names.clone().count() < pools.len() {
         return;
     }
     let hint = if pools.is_empty() { "; add a [[pool]] table".into() } else { hint(name, names) };
     let text = format!("no pool is named \"{name}\"{hint}");
-    findings.error(door.at("pool"), &door.path_of("pool"), text);
+    findings.error(location.at, &location.path, text);
 }
 
 /// Warns of options that have no effect without HTTP.
-fn without_http(values: &Values, why: &str, findings: &mut Findings<'_>) {
-    for option in values.spec.options {
-        if option.http_only && values.given(option.name) {
-            let text = format!("has no effect: {why}");
-            findings.warning(values.at(option.name), &values.path_of(option.name), text);
-        }
+fn without_http<T: Options>(values: View<'_, T>, why: &str, findings: &mut Findings<'_>) {
+    for option in values.stated().filter(|option| option.opt.http_only) {
+        let text = format!("has no effect: {why}");
+        findings.warning(values.at(option), &values.path_of(option), text);
     }
 }

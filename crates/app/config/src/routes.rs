@@ -87,7 +87,7 @@ fn route(
     findings: &mut Findings<'_>,
 ) -> Option<(Conditions, RouteConfig)> {
     let numbered = number.to_string();
-    limits::check_limits(values.untyped(), Some(Protocol::Http), findings);
+    limits::check_limits(values.get(Route::LIMIT), Some(Protocol::Http), findings);
     let options = RouteOptions {
         body_bytes_max: values.get(Route::BODY_MAX),
         bandwidth: values.get(Route::BANDWIDTH).map(|Bandwidth(rate)| rate),
@@ -106,7 +106,7 @@ fn route(
             .map(|it| edits(it.part()))
             .unwrap_or_default(),
         mirror: mirror(values, findings),
-        limits: limits::limits(values.untyped()),
+        limits: limits::limits(values.get(Route::LIMIT)),
         action: action(values, door, around, findings)?,
         options,
     };

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::key::{Has, Key};
 use super::problem::Findings;
-use super::values::Values;
+use super::view::{Typed, View};
 use super::{FileKind, Surroundings};
 
 /// Users that may read a file with a secret.
@@ -62,15 +63,19 @@ pub(super) fn read_long(file: &str, around: &Surroundings<'_>) -> Result<String,
 }
 
 /// Warns if other users can read the file that an option names. A missing file causes no warning.
-pub(super) fn warn(
-    values: &Values,
-    option: &'static str,
+pub(super) fn warn<'v, T: Has<G>, G, V>(
+    values: View<'v, T>,
+    option: Key<G, V>,
     readers: Readers,
     secret: &str,
     around: &Surroundings<'_>,
     findings: &mut Findings<'_>,
-) {
-    let Some(path) = values.text(option).map(Path::new) else { return };
+) where
+    V: Typed,
+    V::Read<'v>: Into<Option<&'v str>>,
+{
+    let path: Option<&str> = values.get(option).into();
+    let Some(path) = path.map(Path::new) else { return };
     let Ok(mode) = (around.mode)(path) else { return };
     // A mode without type bits is taken for a regular file.
     let kind = mode & libc::S_IFMT;

@@ -9,9 +9,8 @@ use equipoise_slice::balance::Policy;
 use equipoise_slice::{CheckpointConfig, Config as Protocol, Order};
 
 use super::problem::Findings;
-use super::tables::{Balancing, Checkpoint, Slice, Workers};
+use super::tables::{Balancing, Checkpoint, Cluster, File, Slice, Workers};
 use super::text::show_duration;
-use super::values::Values;
 use super::view::View;
 use super::{FileKind, Multicast, Surroundings};
 
@@ -77,8 +76,8 @@ pub struct SliceNetwork {
 }
 
 /// Builds the streams.
-pub(super) fn config(file: &Values, around: &Surroundings<'_>) -> Vec<SliceStream> {
-    file.tables("slice").iter().filter_map(|slice| stream(slice.typed(), around)).collect()
+pub(super) fn config(file: View<'_, File>, around: &Surroundings<'_>) -> Vec<SliceStream> {
+    file.get(File::SLICE).iter().filter_map(|slice| stream(slice, around)).collect()
 }
 
 fn stream(slice: View<'_, Slice>, around: &Surroundings<'_>) -> Option<SliceStream> {
@@ -187,10 +186,10 @@ fn declared(_: View<'_, Slice>, _: &str, _: &str) -> Result<(), String> {
 }
 
 /// Checks slice tables against each other and against the rest of the file.
-pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check(file: View<'_, File>, around: &Surroundings<'_>, findings: &mut Findings<'_>) {
     let mut topics: BTreeMap<(u32, &str, &str), usize> = BTreeMap::new();
     let mut domains: BTreeMap<u32, View<'_, Slice>> = BTreeMap::new();
-    for slice in file.tables("slice").iter().map(Values::typed::<Slice>) {
+    for slice in file.get(File::SLICE) {
         let domain = slice.get(Slice::DOMAIN);
         for option in [Slice::ITEMS, Slice::CONTROL] {
             let topic = slice.get(option);
@@ -210,11 +209,10 @@ pub(super) fn check(file: &Values, around: &Surroundings<'_>, findings: &mut Fin
         leases(slice, findings);
         checkpoint(slice, findings);
     }
-    let Some(first) = file.tables("slice").first() else { return };
-    let node = file.table("cluster").filter(|cluster| cluster.given("controllers"));
-    if node.is_some() {
+    let Some(first) = file.get(File::SLICE).first() else { return };
+    if file.get(File::CLUSTER).is_some_and(|cluster| cluster.given(Cluster::CONTROLLERS)) {
         let text = "has no effect on a node of a cluster: slices are moved by its controllers; move the table to their files";
-        findings.warning(first.at, &first.path, text.to_string());
+        findings.warning(first.start(), first.path(), text.to_string());
     }
 }
 

@@ -39,18 +39,21 @@ use crate::text::AccessLog;
 
 pub(super) use acme::Acme;
 pub(super) use affinity::Sticky;
-pub(super) use api::{Api, ApiClient};
-pub(super) use cluster::Cluster;
+pub(super) use api::{Api, ApiClient, ApiToken};
+pub(super) use cluster::{Cluster, Store};
 pub(super) use concurrency::Queue;
 pub(super) use discover::{
-    ConsulSource, Discover, DnsSource, FileSource, HttpSource, KubernetesSource, RecordType,
+    ConsulSource, Discover, DnsSource, EtcdSource, FileSource, HttpSource, HttpTrust,
+    KubernetesSource, RecordType,
 };
 pub(super) use dispatch::{Dispatch, DispatchClass, DispatchTls, Peer, PeerTlsMode};
-pub(super) use dns::{Dns, DnsName, Nameserver, Shares};
+pub(super) use dns::{Dns, DnsName, DnsNode, DnsServer, Nameserver, Shares};
 pub(super) use door::{Door, Hsts};
 pub(super) use driver::{Exec, Process, Webhook};
+pub(super) use etcd::Etcd;
 pub(super) use forms::NAME;
 pub(super) use health::{Health, Passive};
+pub(super) use limits::{DoorLimit, Limit, RouteLimit};
 pub(super) use packet::{Flows, Packet, Quic};
 pub(super) use planning::{
     Controller, Declared, Elastic, ElasticSize, Link, Load, PlanMode, Schedule, WeightsBy,
@@ -64,7 +67,7 @@ pub use slice::Multicast;
 pub(super) use slice::{Balancing, Checkpoint, Slice, Workers};
 #[cfg(feature = "slice")]
 pub(super) use slice::{MORE, TOPIC, TYPE};
-pub(super) use tls::{ApiTls, DoorTls, PoolTls, Sni, TlsClients};
+pub(super) use tls::{ApiTls, Certificate, DoorTls, ListenerTls, PoolTls, Sni, TlsClients};
 
 use dispatch::PEM_FILE;
 use forms::{ACCESS_LOG, COLLECTOR, LOG_FIELD};

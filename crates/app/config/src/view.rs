@@ -9,7 +9,7 @@ use super::key::{
     Text, Texts,
 };
 use super::option::{Choice, Numbered};
-use super::values::{Value, Values};
+use super::values::{Value, Values, join};
 
 /// A table with the options of `T`.
 pub(super) struct View<'v, T> {
@@ -21,6 +21,15 @@ pub(super) struct View<'v, T> {
 pub(super) struct Views<'v, T> {
     list: &'v [Values],
     table: PhantomData<fn(T)>,
+}
+
+/// The place of an option in the file, for messages.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    /// Offset in bytes.
+    pub(super) at: usize,
+    /// The option's path.
+    pub(super) path: String,
 }
 
 /// A type of values, and what a reader gets for them.
@@ -66,7 +75,7 @@ impl<'v, T> View<'v, T> {
     where
         T: Has<G>,
     {
-        self.values.given(key.name())
+        self.values.entries.get(key.name()).is_some_and(|entry| entry.given)
     }
 
     /// The options that the file states.
@@ -82,7 +91,8 @@ impl<'v, T> View<'v, T> {
     where
         T: Has<G>,
     {
-        self.values.at(key.name())
+        let entry = self.values.entries.get(key.name()).filter(|entry| entry.given);
+        entry.map_or(self.values.at, |entry| entry.at)
     }
 
     /// The path of the option, for messages.
@@ -90,7 +100,15 @@ impl<'v, T> View<'v, T> {
     where
         T: Has<G>,
     {
-        self.values.path_of(key.name())
+        join(&self.values.path, key.name())
+    }
+
+    /// The place of the option, for messages.
+    pub(super) fn location<G, V>(self, key: Key<G, V>) -> Location
+    where
+        T: Has<G>,
+    {
+        Location { at: self.at(key), path: self.path_of(key) }
     }
 
     /// Offset of the table in the file, in bytes.
@@ -101,11 +119,6 @@ impl<'v, T> View<'v, T> {
     /// The path of the table, for messages.
     pub(super) fn path(self) -> &'v str {
         &self.values.path
-    }
-
-    /// The table, for readers that name its options by strings.
-    pub(super) fn untyped(self) -> &'v Values {
-        self.values
     }
 
     /// The options that the table shares with others.

@@ -2,71 +2,82 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use equipoise_dns::config::{NameConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::{Mode, Name};
 use equipoise_session::config::{BackendConfig, PoolConfig};
 
-use super::addresses;
 use super::zone::Reading;
+use crate::key::Key;
 use crate::labels;
-use crate::values::{Values, chosen};
+use crate::tables::{Dns, DnsName, DnsNode};
+use crate::view::View;
 
 impl Reading<'_, '_> {
-    /// Adds a balanced name and its backends to the zone.
-    pub(super) fn balanced(&mut self, values: &Values, name: Name, zone: &mut ZoneConfig) {
+    /// Adds a balanced name and its backends to the zone. `named` is its table; the zone's own name
+    /// has none.
+    pub(super) fn balanced(
+        &mut self,
+        named: Option<View<'_, DnsName>>,
+        name: Name,
+        zone: &mut ZoneConfig,
+    ) {
         let own = self.values;
-        let from = if values.given("pool") { values } else { own };
-        let Some(pool_name) = from.text("pool") else {
-            let text =
-                "has no `pool`, and the zone has none either; accepted: the `name` of a pool";
-            self.error(values, "pool", text.into());
+        let stated = named.and_then(|named| named.get(DnsName::POOL));
+        let Some(pool_name) = stated.or_else(|| own.get(Dns::POOL)) else {
+            if let Some(named) = named {
+                let text =
+                    "has no `pool`, and the zone has none either; accepted: the `name` of a pool";
+                self.error(named, DnsName::POOL, text.into());
+            }
             return;
         };
         let Some(pool) = self.by_name.get(pool_name) else { return };
-        let is_own = std::ptr::eq(values, own);
-        let mode = match is_own {
-            true => None,
-            false => values.choice("mode"),
-        };
-        let mode = mode.unwrap_or_else(|| chosen(own, "mode"));
-        let ttl = if is_own { None } else { values.duration_if_any("ttl") };
-        if !is_own {
-            self.filled(values, "backends");
-            self.filled(values, "labels");
+        let mode = named.and_then(|named| named.get(DnsName::MODE));
+        let mode = mode.unwrap_or_else(|| own.get(Dns::MODE));
+        let ttl = named.and_then(|named| named.get(DnsName::TTL));
+        if let Some(named) = named {
+            self.filled(named, DnsName::BACKENDS);
+            self.filled(named, DnsName::LABELS);
         }
-        let backends = self.members(values, pool, is_own);
-        let seconds = |option: &str| own.duration(option).as_secs() as u32;
+        let backends = match named {
+            Some(named) => self.members(named, pool),
+            None => pool.backends.iter().collect(),
+        };
+        let seconds = |option: Key<Dns, Duration>| own.get(option).as_secs() as u32;
         let nodes = backends.iter().map(|backend| node(own, pool, backend, zone)).collect();
-        let given_port = if is_own { None } else { values.number("port") };
-        let picks = !is_own && (values.given("backends") || values.given("labels"));
-        let elastic = if picks { None } else { self.elastic(values, pool, mode) };
-        self.effects(values, is_own, mode);
-        let alpn = if is_own { &[][..] } else { values.texts("alpn").unwrap_or_default() };
+        let picks = named
+            .is_some_and(|named| named.given(DnsName::BACKENDS) || named.given(DnsName::LABELS));
+        let elastic = if picks { None } else { self.elastic(named, pool, mode) };
+        if let Some(named) = named {
+            self.effects(named, mode);
+        }
+        let alpn = named.and_then(|named| named.get(DnsName::ALPN)).unwrap_or_default();
         zone.names.push(NameConfig {
             name,
             mode,
             nodes,
             elastic,
-            ttl: ttl.map_or_else(|| seconds("ttl"), |ttl| ttl.as_secs() as u32),
-            ttl_draining: seconds("ttl-draining"),
-            ttl_heavy: seconds("ttl-heavy"),
-            port: given_port.and_then(|port| u16::try_from(port).ok()),
+            ttl: ttl.map_or_else(|| seconds(Dns::TTL), |ttl| ttl.as_secs() as u32),
+            ttl_draining: seconds(Dns::TTL_DRAINING),
+            ttl_heavy: seconds(Dns::TTL_HEAVY),
+            port: named.and_then(|named| named.get(DnsName::PORT)),
             alpn: alpn.iter().map(|id| id.as_str().into()).collect(),
         });
     }
 
     fn members<'p>(
         &mut self,
-        values: &Values,
+        values: View<'_, DnsName>,
         pool: &'p PoolConfig,
-        all: bool,
     ) -> Vec<&'p BackendConfig> {
-        let given = |option: &str| if all { None } else { values.texts(option) };
-        if let Some(wanted) = given("labels") {
+        if let Some(wanted) = values.get(DnsName::LABELS) {
             return self.labelled(values, pool, wanted);
         }
-        let Some(names) = given("backends") else { return pool.backends.iter().collect() };
+        let Some(names) = values.get(DnsName::BACKENDS) else {
+            return pool.backends.iter().collect();
+        };
         let mut members: Vec<&BackendConfig> = Vec::new();
         for wanted in names {
             let found = pool
@@ -84,7 +95,7 @@ impl Reading<'_, '_> {
                         pool.name,
                         known.join(", ")
                     );
-                    self.error(values, "backends", text);
+                    self.error(values, DnsName::BACKENDS, text);
                 }
             }
         }
@@ -94,14 +105,14 @@ impl Reading<'_, '_> {
     /// The pool's backends that have all labels.
     fn labelled<'p>(
         &mut self,
-        values: &Values,
+        values: View<'_, DnsName>,
         pool: &'p PoolConfig,
         wanted: &[String],
     ) -> Vec<&'p BackendConfig> {
-        labels::check(values, self.findings);
-        if values.given("backends") {
+        labels::check(values, DnsName::LABELS, self.findings);
+        if values.given(DnsName::BACKENDS) {
             let text = "is set together with `backends`; accepted: one of the two";
-            self.error(values, "labels", text.into());
+            self.error(values, DnsName::LABELS, text.into());
         }
         let file = self.file;
         let of = |backend: &BackendConfig| labels::of_backend(file, &pool.name, &backend.name);
@@ -116,42 +127,41 @@ impl Reading<'_, '_> {
                 false => format!("there are {}", known.join(", ")),
             };
             let text = format!("no backend of pool \"{}\" has all of them; {among}", pool.name);
-            self.error(values, "labels", text);
+            self.error(values, DnsName::LABELS, text);
         }
         members
     }
 
-    fn effects(&mut self, values: &Values, is_own: bool, mode: Mode) {
-        if is_own {
-            return;
-        }
-        let mut without = |option: &str, modes: &str| {
-            if values.given(option) {
+    fn effects(&mut self, values: View<'_, DnsName>, mode: Mode) {
+        let alpn = (DnsName::ALPN.any(), mode == Mode::Https, "mode \"https\"");
+        let port = (DnsName::PORT.any(), mode.has_hosts(), "mode \"srv\" or \"https\"");
+        for (option, is_used, modes) in [alpn, port] {
+            if !is_used && values.given(option) {
                 let text = format!("has no effect: only {modes} tells it");
                 self.findings.warning(values.at(option), &values.path_of(option), text);
             }
-        };
-        if mode != Mode::Https {
-            without("alpn", "mode \"https\"");
-        }
-        if !mode.has_hosts() {
-            without("port", "mode \"srv\" or \"https\"");
         }
     }
 }
 
 /// The index of a backend in the zone's list of nodes; adds it if it is not there.
-fn node(own: &Values, pool: &PoolConfig, backend: &BackendConfig, zone: &mut ZoneConfig) -> usize {
+fn node(
+    own: View<'_, Dns>,
+    pool: &PoolConfig,
+    backend: &BackendConfig,
+    zone: &mut ZoneConfig,
+) -> usize {
     let known = |node: &NodeConfig| node.pool == pool.name && node.name == backend.name;
     if let Some(place) = zone.nodes.iter().position(known) {
         return place;
     }
-    let said = own.tables("nodes").iter().find(|values| {
+    let said = own.get(Dns::NODES).iter().find(|values| {
         values
-            .text("backend")
+            .get(DnsNode::BACKEND)
             .is_some_and(|b| *backend.name == *b || backend.place.text(backend.address) == b)
     });
-    let all = said.map_or_else(|| vec![backend.address.ip()], |said| addresses(said, "addresses"));
+    let stated = said.map(|said| said.get(DnsNode::ADDRESSES).unwrap_or_default());
+    let all = stated.unwrap_or_else(|| vec![backend.address.ip()]);
     let (pool, name, port) =
         (Arc::clone(&pool.name), Arc::clone(&backend.name), backend.address.port());
     zone.nodes.push(NodeConfig::new(pool, name, port, all));

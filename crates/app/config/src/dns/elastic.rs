@@ -10,71 +10,80 @@ use equipoise_session::config::PoolConfig;
 
 use super::zone::Reading;
 use crate::problem::Findings;
-use crate::tables::{Dns, DnsName, Elastic, File, Pool, Process};
+use crate::tables::{Discover, Dns, DnsName, Elastic, File, Pool, Process};
 use crate::text::{PortRange, show_duration};
-use crate::values::Values;
-use crate::view::View;
+use crate::view::{Location, View};
 
 impl Reading<'_, '_> {
     /// The elastic or discovered backends of a name over a whole pool, in addition to the listed
     /// ones. `None` if the pool has only listed ones.
     pub(super) fn elastic(
         &mut self,
-        values: &Values,
+        named: Option<View<'_, DnsName>>,
         pool: &PoolConfig,
         mode: Mode,
     ) -> Option<ElasticNodes> {
         if let Some(discover) = self.by_name.discover(&pool.name) {
-            return Some(self.discovered(values, discover, pool, mode));
+            return Some(self.discovered(named, discover, pool, mode));
         }
         let elastic = self.by_name.elastic(&pool.name)?;
-        let at = if values.given("mode") { "mode" } else { "pool" };
+        let at = self.mode_or_pool(named);
         let (name, word) = (&pool.name, mode.word());
         // The zone's own name has no `backends` option.
-        let is_own = std::ptr::eq(values, self.values);
+        let is_own = named.is_none();
         let or_list = if is_own || pool.backends.is_empty() { "" } else { ", or list `backends`" };
         if !matches!(mode, Mode::Srv)
-            && let Some(process) = elastic.table("process")
-            && !has_one_port(process.typed())
+            && let Some(process) = elastic.get(Elastic::PROCESS)
+            && !has_one_port(process)
         {
             let text = format!(
                 "mode \"{word}\" gives clients no ports, and each process of pool \"{name}\" has its own; accepted: \
                  mode \"srv\", or `ports` of one port, such as \"8080-8080\", in {}{or_list}",
-                process.path
+                process.path()
             );
-            self.error(values, at, text);
+            self.findings.error(at.at, &at.path, text);
         }
         if mode.has_hosts() && !makes_host_names(name) {
             let text = format!(
                 "mode \"{word}\" gives clients host names, and backends that pool \"{name}\" makes, such as `{name}-e1`, have \
                  none; accepted: a pool whose name is at most 40 letters, digits and hyphens{or_list}"
             );
-            self.error(values, at, text);
+            self.findings.error(at.at, &at.path, text);
         }
-        let most = elastic.number("max").and_then(|most| usize::try_from(most).ok());
+        let most = elastic.get(Elastic::MAX).and_then(|most| usize::try_from(most).ok());
         let nodes_max = most.unwrap_or(1).max(pool.backends.len());
         Some(ElasticNodes { pool: name.clone(), nodes_max })
     }
 }
 
 impl Reading<'_, '_> {
+    /// The place of the name's `mode`, or else of its `pool`. `None`: the zone's own name.
+    fn mode_or_pool(&self, named: Option<View<'_, DnsName>>) -> Location {
+        match named {
+            Some(named) if named.given(DnsName::MODE) => named.location(DnsName::MODE),
+            Some(named) => named.location(DnsName::POOL),
+            None if self.values.given(Dns::MODE) => self.values.location(Dns::MODE),
+            None => self.values.location(Dns::POOL),
+        }
+    }
+
     fn discovered(
         &mut self,
-        values: &Values,
-        discover: &Values,
+        named: Option<View<'_, DnsName>>,
+        discover: View<'_, Discover>,
         pool: &PoolConfig,
         mode: Mode,
     ) -> ElasticNodes {
         if mode.has_hosts() {
             let (name, word) = (&pool.name, mode.word());
-            let at = if values.given("mode") { "mode" } else { "pool" };
+            let at = self.mode_or_pool(named);
             let text = format!(
                 "mode \"{word}\" gives clients host names, and backends that the source of pool \"{name}\" reports have none; \
                  accepted: a mode of addresses"
             );
-            self.error(values, at, text);
+            self.findings.error(at.at, &at.path, text);
         }
-        let nodes_max: usize = discover.amount("backends-max");
+        let nodes_max: usize = discover.get(Discover::BACKENDS_MAX);
         ElasticNodes { pool: pool.name.clone(), nodes_max: nodes_max.max(pool.backends.len()) }
     }
 }

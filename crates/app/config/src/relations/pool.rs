@@ -11,7 +11,7 @@ use crate::view::View;
 
 pub(super) fn backends(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
     let (backends, path) = (pool.get(Pool::BACKENDS), pool.path_of(Pool::BACKENDS));
-    unique(pool.untyped().tables("backends"), "name", findings);
+    unique(backends, Backend::NAME, findings);
     if findings.has_error_below(&path) {
         return;
     }

@@ -15,12 +15,8 @@ use crate::key::{
 use crate::option::{Choice, Choices, Form, TypedForm};
 
 shared_options! {
-    HttpAccess in HttpSource;
+    HttpTrust in HttpSource ConsulSource;
 
-    TOKEN_FILE: Option<Text> = text("token-file", &FILE_PATH).optional(
-        "none is sent",
-        "File with the bearer token that is sent.",
-    ),
     CA: Option<Text> = text("ca", &FILE_PATH).optional(
         "the system's",
         "A PEM file of trusted certificates.",
@@ -102,8 +98,11 @@ options! {
         secs(10),
         "Time between requests.",
     ),
-    HttpAccess::TOKEN_FILE,
-    HttpAccess::CA,
+    TOKEN_FILE: Option<Text> = text("token-file", &FILE_PATH).optional(
+        "none is sent",
+        "File with the bearer token that is sent.",
+    ),
+    HttpTrust::CA,
 }
 
 options! {
@@ -137,7 +136,7 @@ options! {
         "none is sent",
         "File with the token that is sent. The token needs `service:read` and `node:read`.",
     ),
-    HttpAccess::CA,
+    HttpTrust::CA,
 }
 
 options! {
