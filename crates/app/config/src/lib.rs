@@ -34,6 +34,7 @@ mod labels;
 mod limits;
 mod loading;
 mod loops;
+mod named_id;
 mod names;
 mod option;
 mod packet;

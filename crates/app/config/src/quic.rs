@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use equipoise_packet::abi::FlowKey;
@@ -11,27 +10,12 @@ use equipoise_packet::{NotHex, Protocol, QuicConfig, QuicKey, ServerId};
 use equipoise_session::config::{Place, PoolConfig};
 
 use super::key::{Count, Key};
+use super::named_id::NamedId;
 use super::problem::Findings;
 use super::secret_file::{self, Readers};
 use super::tables::{Packet, Quic};
 use super::view::{Location, View};
 use super::{FileKind, Surroundings};
-
-/// `NAME=ID` of `server-ids`. Names may have a `=`.
-pub(super) struct NamedId {
-    pub(super) name: String,
-    pub(super) id: ServerId,
-}
-
-impl FromStr for NamedId {
-    type Err = NotHex;
-
-    fn from_str(text: &str) -> Result<NamedId, NotHex> {
-        let (name, id) =
-            text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or(NotHex)?;
-        Ok(NamedId { name: name.into(), id: id.parse()? })
-    }
-}
 
 /// The configurations of connection ids of a VIP.
 pub(super) fn ids(

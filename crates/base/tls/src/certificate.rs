@@ -207,8 +207,8 @@ impl Certificate {
         &self.subject
     }
 
-    /// What a ticket is for: the DNS names, and for a certificate with other names, or with none,
-    /// the certificate itself.
+    /// The names that a ticket is for: those in DNS; with other names, or without any, also the
+    /// digest of the certificate.
     pub(crate) fn ticket_names(&self) -> Vec<String> {
         let mut names = self.names.clone();
         if names.is_empty() || self.has_other_names {

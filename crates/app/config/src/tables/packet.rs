@@ -12,8 +12,8 @@ use crate::key::{
     Count, Each, List, OneOf, Options, Parsed, Text, Texts, choice, count, duration, each, flag,
     options, parsed, tables, text, texts,
 };
+use crate::named_id::NamedId;
 use crate::option::{Choice, Choices, Form, TypedForm};
-use crate::quic::NamedId;
 use crate::text::AddressPrefix;
 
 /// Longest interface name that the kernel accepts: `IFNAMSIZ` without its final NUL.
