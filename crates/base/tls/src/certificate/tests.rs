@@ -114,3 +114,17 @@ fn an_error_names_the_part_and_what_does_not_match() {
         assert!(error.to_string().contains(text), "{error}\nlacks: {text}");
     }
 }
+
+#[test]
+fn certificates_for_addresses_do_not_share_their_tickets() {
+    let ca = authority("ca");
+    let of = |names: &[&str]| {
+        let key = KeyPair::generate().unwrap();
+        let chain = signed(names, &key, &ca);
+        Certificate::from_pem(&chain, &key.serialize_pem()).unwrap().ticket_names()
+    };
+    assert_eq!(of(&["a.example"]), ["a.example"]);
+    for names in [&["192.0.2.1"][..], &[], &["a.example", "192.0.2.1"]] {
+        assert_ne!(of(names), of(names));
+    }
+}
