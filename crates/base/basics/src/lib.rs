@@ -3,8 +3,8 @@
 //! **In**: paths, locks, errors, counts of failures, prefixes. **Out**: bounded contents and
 //! durable files ([`files`]), guards ([`lock`]), bounded logs ([`LogLimit`], [`OncePerMinute`]),
 //! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`], [`rough`], [`two_units`], [`counted`]),
-//! the addresses of a prefix ([`AddressRange`]). **Fails** with [`std::io::Error`]; nothing here
-//! panics or logs.
+//! the addresses of a prefix ([`AddressRange`]) and of this machine ([`source_towards`]). **Fails**
+//! with [`std::io::Error`]; nothing here panics or logs.
 
 mod address_range;
 mod backoff;
@@ -15,6 +15,7 @@ mod durations;
 pub mod files;
 mod lock;
 mod log_limit;
+mod source_address;
 
 pub use address_range::{AddressRange, mapped};
 pub use backoff::{Backoff, Waits};
@@ -24,3 +25,4 @@ pub use counted::counted;
 pub use durations::{rough, two_units};
 pub use lock::lock;
 pub use log_limit::{LogLimit, OncePerMinute};
+pub use source_address::source_towards;

@@ -1,9 +1,10 @@
 //! This machine's part in a cluster: a controller's store and server, or a node's client.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use equipoise_basics::source_towards;
 use equipoise_cluster::{
     Authority, CertificateDesk, Cluster, ClusterRole, ClusterServer, ControllerAddress, Journal,
     Lookout, Name, NodeClient, NodeOptions, NotAName, ServerOptions, Sightings, TokenPlace,
@@ -188,20 +189,11 @@ pub async fn addresses(cluster: &Cluster) -> Vec<IpAddr> {
     for controller in controllers {
         let place = (controller.host(), controller.port());
         let Ok(mut found) = tokio::net::lookup_host(place).await else { continue };
-        if let Some(own) = found.find_map(|there| address_towards(there).ok()) {
+        if let Some(own) = found.find_map(|there| source_towards(there).ok()) {
             return vec![own];
         }
     }
     Vec::new()
-}
-
-/// The local address that the kernel's routing chooses; nothing is sent.
-fn address_towards(there: SocketAddr) -> std::io::Result<IpAddr> {
-    let any: SocketAddr =
-        if there.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(there)?;
-    Ok(socket.local_addr()?.ip())
 }
 
 /// Probes some peers in each period. The receiver has the last observations.

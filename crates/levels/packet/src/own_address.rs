@@ -1,6 +1,9 @@
 //! Addresses of this machine.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::IpAddr;
+
+/// Port for questions about routes; nothing is sent to it.
+const DISCARD: u16 = 9;
 
 /// Whether this machine has the address: then the kernel's source towards it is the address itself.
 pub(crate) fn is_own(address: IpAddr) -> bool {
@@ -9,11 +12,5 @@ pub(crate) fn is_own(address: IpAddr) -> bool {
 
 /// The source address that the kernel uses towards an address. Nothing is sent.
 pub(crate) fn source_towards(address: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((address, 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    equipoise_basics::source_towards((address, DISCARD)).ok()
 }

@@ -27,12 +27,13 @@ use thiserror::Error;
 use super::notice::Notice;
 use crate::abi::Forward;
 use crate::control::Settings;
+use crate::own_address::source_towards;
 use crate::privileges::{Capabilities, give_up};
 use crate::snapshot::{BackendId, NextHop, VipId};
 use encapsulation::Outer;
 use rounds::{Key, Outgoing, Rounds, Way};
 use segment::{RST, SYN, Segment};
-use sockets::{Sockets, source_towards};
+use sockets::Sockets;
 
 /// Minimum interval between two passes over all backends.
 const TICK_MIN: Duration = Duration::from_millis(5);
@@ -335,5 +336,5 @@ impl Way for Wire<'_> {
 /// clients if the VIP has the other IP family.
 fn source(vip: IpAddr, backend: IpAddr) -> Option<IpAddr> {
     let towards = if vip.is_ipv4() == backend.is_ipv4() { backend } else { vip };
-    source_towards(towards)
+    source_towards(towards).filter(|it| !it.is_unspecified() && !it.is_loopback())
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket, Type};
 
@@ -13,8 +13,6 @@ use crate::packet::protocol::TCP;
 
 /// Buffer size; longer than the headers of any answer.
 const PACKET_BYTES: usize = 256;
-/// Arbitrary port: no packet is sent to it.
-const DISCARD: u16 = 9;
 
 /// Sockets of all checks.
 #[derive(Debug)]
@@ -169,16 +167,4 @@ fn link_address(ethertype: u16, ifindex: u32) -> SockAddr {
     address.sll_ifindex = ifindex.cast_signed();
     // SAFETY: the storage has an initialized `sockaddr_ll`, which has this length.
     unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
-}
-
-/// Returns this machine's source address for packets to `to`, according to the kernel's routes.
-pub(super) fn source_towards(to: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = match to {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((to, DISCARD)).ok()?;
-    let source = socket.local_addr().ok()?.ip();
-    Some(source).filter(|it| !it.is_unspecified() && !it.is_loopback())
 }
