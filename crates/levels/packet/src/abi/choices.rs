@@ -1,5 +1,28 @@
 //! The enumerations of `abi.h` as types, with their names in the configuration.
 
+/// Declares an enumeration with the numbers of `abi.h`.
+macro_rules! numbered {
+    (
+        $(#[$of_all:meta])*
+        pub enum $name:ident { $($(#[$meta:meta])* $value:ident = $number:literal,)* }
+    ) => {
+        $(#[$of_all])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$meta])* $value = $number,)* }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &[$name] = &[$($name::$value),*];
+
+            /// The value with this number.
+            pub fn from_number(number: u8) -> Option<$name> {
+                $name::ALL.iter().copied().find(|it| *it as u8 == number)
+            }
+        }
+    };
+}
+
 /// Forwarding method, as in LVS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -124,43 +147,29 @@ impl FlowKey {
     }
 }
 
-/// Method to pick the backend of a new flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Pick {
-    /// By the ring: `maglev`, `weighted-random`.
-    #[default]
-    Ring = 0,
-    /// By turns: `round-robin`, `weighted-round-robin`.
-    Sequence = 1,
-    /// `least-connection`
-    Least = 2,
-    /// `weighted-least-connection`
-    LeastWeighted = 3,
-    /// `sed`
-    ExpectedDelay = 4,
-    /// `nq`
-    NeverQueue = 5,
-    /// `sh`
-    SourceBucket = 6,
+numbered! {
+    /// Method to pick the backend of a new flow.
+    #[derive(Default)]
+    pub enum Pick {
+        /// By the ring: `maglev`, `weighted-random`.
+        #[default]
+        Ring = 0,
+        /// By turns: `round-robin`, `weighted-round-robin`.
+        Sequence = 1,
+        /// `least-connection`
+        Least = 2,
+        /// `weighted-least-connection`
+        LeastWeighted = 3,
+        /// `sed`
+        ExpectedDelay = 4,
+        /// `nq`
+        NeverQueue = 5,
+        /// `sh`
+        SourceBucket = 6,
+    }
 }
 
 impl Pick {
-    const ALL: [Pick; 7] = [
-        Pick::Ring,
-        Pick::Sequence,
-        Pick::Least,
-        Pick::LeastWeighted,
-        Pick::ExpectedDelay,
-        Pick::NeverQueue,
-        Pick::SourceBucket,
-    ];
-
-    /// The method with this number.
-    pub fn from_number(number: u8) -> Option<Pick> {
-        Pick::ALL.into_iter().find(|pick| *pick as u8 == number)
-    }
-
     /// Whether it compares the numbers of connections of backends.
     pub const fn reads_loads(self) -> bool {
         matches!(self, Pick::Least | Pick::LeastWeighted | Pick::ExpectedDelay | Pick::NeverQueue)
@@ -172,40 +181,23 @@ impl Pick {
     }
 }
 
-/// Reason why a packet goes to its backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum How {
-    /// The ring selected it.
-    Ring = 1,
-    /// The flow is pinned in the POG.
-    Pin = 2,
-    /// The flow is recorded in pending.
-    Pending = 3,
-    /// A scheduler's turn: the first packet of a flow.
-    Turn = 4,
-    /// The ring's first slot was not live; a later one was.
-    Fallback = 5,
-    /// Same backend as the datagram's first fragment.
-    Fragment = 6,
-    /// QUIC: the connection id has its server id.
-    ConnectionId = 7,
-}
-
-impl How {
-    const ALL: [How; 7] = [
-        How::Ring,
-        How::Pin,
-        How::Pending,
-        How::Turn,
-        How::Fallback,
-        How::Fragment,
-        How::ConnectionId,
-    ];
-
-    /// The reason with this number.
-    pub fn from_number(number: u8) -> Option<How> {
-        How::ALL.into_iter().find(|how| *how as u8 == number)
+numbered! {
+    /// Reason why a packet goes to its backend.
+    pub enum How {
+        /// The ring selected it.
+        Ring = 1,
+        /// The flow is pinned in the POG.
+        Pin = 2,
+        /// The flow is recorded in pending.
+        Pending = 3,
+        /// A scheduler's turn: the first packet of a flow.
+        Turn = 4,
+        /// The ring's first slot was not live; a later one was.
+        Fallback = 5,
+        /// Same backend as the datagram's first fragment.
+        Fragment = 6,
+        /// QUIC: the connection id has its server id.
+        ConnectionId = 7,
     }
 }
 
