@@ -13,18 +13,16 @@
 //! no more sessions than permits. Requests that gave their permit back (tunnels, slow clients) have
 //! sessions beyond them, which are closed when they are idle.
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
-use rustix::net::RecvFlags;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::lookout::Lookout;
+use crate::socket::{is_silent, is_silent_since_event};
 
 /// Backends with a larger limit are not small: each thread keeps its own sessions.
 const SMALL_LIMIT_MAX: u32 = 64;
@@ -116,21 +114,11 @@ impl Lent {
         if self.thread != thread {
             return self.is_silent();
         }
-        // Unlike `poll_read_ready`, it answers also when the task has used up its share of a turn.
-        would_block(self.fd.try_io(Interest::READABLE, peek))
+        is_silent_since_event(&self.fd)
     }
 
     /// Whether there is no unread input, and the other side has not closed.
     fn is_silent(&self) -> bool {
-        would_block(peek(self.fd.get_ref()))
+        is_silent(self.fd.get_ref())
     }
-}
-
-fn peek(fd: &OwnedFd) -> io::Result<usize> {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    Ok(rustix::net::recv(fd, &mut [0u8; 1][..], flags)?.0)
-}
-
-fn would_block(read: io::Result<usize>) -> bool {
-    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

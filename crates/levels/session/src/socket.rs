@@ -345,9 +345,7 @@ impl Socket {
             let mut cx = Context::from_waker(Waker::noop());
             return tls.borrow_mut().is_silent(&mut cx, self.fd());
         }
-        // Unlike `poll_read_ready`, it answers also when the task has used up its share of a turn.
-        let read = self.fd().try_io(Interest::READABLE, |fd| calls::peek(fd.as_raw_fd()));
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        is_silent_since_event(self.fd())
     }
 
     /// Whether bytes of the application have come that were not read; consumes nothing. With TLS,
@@ -407,6 +405,21 @@ impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.fd().as_raw_fd()
     }
+}
+
+/// Whether a socket has no unread input, and the peer has not closed.
+pub(crate) fn is_silent(fd: &OwnedFd) -> bool {
+    would_block(calls::peek(fd.as_raw_fd()))
+}
+
+/// As [`is_silent`]. Asks the kernel only after an event; wakes no task later.
+pub(crate) fn is_silent_since_event(fd: &AsyncFd<OwnedFd>) -> bool {
+    // Unlike `poll_read_ready`, it answers also when the task has used up its share of a turn.
+    would_block(fd.try_io(Interest::READABLE, |fd| calls::peek(fd.as_raw_fd())))
+}
+
+fn would_block(read: io::Result<usize>) -> bool {
+    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Reads into `input`, which only keeps a buffer while it holds something. 0 is the end.
