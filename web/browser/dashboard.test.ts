@@ -74,7 +74,7 @@ test("a reader sees the command of each change, and cannot make it", async () =>
 
 test("a drain counts down to 0, and is undone", async () => {
   const { page, errors } = await opened("backends?find=b2", "operate");
-  // So many that some are at b2, whatever else is in flight.
+  // Eight requests: b2 has some of them, also beside others in flight.
   for (let tries = 0; tries < 8; tries += 1) void rig.request("/hold");
   await eventually(async () => rig.held.length === 8);
   await page.getByRole("button", { name: "Drain web/b2" }).click();

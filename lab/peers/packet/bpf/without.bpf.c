@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /*
- * The balancer without some of its parts, to measure what they cost: each is a function whose
- * header comes first, and whose calls are then replaced. build.rs defines what is left out.
+ * The balancer without some of its parts, to measure their cost. Each part is a function: its
+ * header is included first, and its calls are then replaced. build.rs defines the parts to omit.
  */
 #include "count.h"
 #include "quic.h"

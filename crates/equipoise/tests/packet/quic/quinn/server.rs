@@ -77,7 +77,7 @@ async fn answer_all(incoming: Incoming, name: String) {
     }
 }
 
-/// Answers `who` with the server's name, and all else with bytes until the client stops them.
+/// Sends the server's name to the question `who`; to others, bytes until the client stops them.
 async fn answer(mut send: SendStream, mut receive: RecvStream, name: String) {
     let asked = receive.read_to_end(QUESTION_BYTES).await;
     if asked.is_ok_and(|asked| asked == b"who") {
