@@ -5,14 +5,18 @@
 
 A test that fails twice fails the run. One that passes when it is repeated is flaky: the last lines of the output name
 it and show its first failure. More than REPEATED_MAX failures fail the run without repetition, and so does a test
-binary that crashes. Every failure is in the output, and none is hidden.
+binary that crashes. Every failure is in the output, and none is hidden. A run that fails shows how full the disks are:
+a full one fails many tests, of which none names it.
 """
 
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
-REPEATED_MAX = 3
+# A disk that is full or slow for a minute fails several tests at once.
+REPEATED_MAX = 8
 # Of the output of a failure that is printed again at the end.
 LINES_MAX = 60
 
@@ -85,6 +89,7 @@ def main():
     status, printed = run(command)
     if status == 0:
         return 0
+    print_disks()
     crashed = printed.targets - {target for target, _ in printed.failed}
     if not printed.failed or crashed or len(printed.failed) > REPEATED_MAX:
         print("\nno test is repeated:")
@@ -105,6 +110,14 @@ def main():
         else:
             print(f"  FAILED  {name} ({called(target)}): failed twice")
     return 0 if all(passed.values()) else status
+
+
+def print_disks():
+    """Prints the room for files of the build and of tests."""
+    for folder in [".", tempfile.gettempdir()]:
+        usage = shutil.disk_usage(folder)
+        print(f"\n{folder}: {usage.free >> 20} of {usage.total >> 20} MiB are free", end="")
+    print()
 
 
 def called(target):

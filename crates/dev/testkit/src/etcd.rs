@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::{ReservedPort, free_port, spawn_bound};
+use crate::{Folder, ReservedPort, free_bytes, free_port, spawn_bound};
 
 /// Members and what they were started with; killed when dropped, and when the test's process ends
 /// however it does.
@@ -14,6 +14,9 @@ pub struct EtcdMembers {
     scheme: &'static str,
     extra: Vec<String>,
     folder: PathBuf,
+    /// Their databases. Elections last as long as the disk takes to write, so that they are in
+    /// memory where there is room.
+    data: Folder,
 }
 
 #[derive(Debug)]
@@ -22,6 +25,13 @@ struct Member {
     client: ReservedPort,
     peer: ReservedPort,
     child: Option<Child>,
+}
+
+/// Lines of a member's log that a failed test prints.
+const LOG_LINES: usize = 15;
+
+fn log_name(member: &str) -> String {
+    format!("{member}.log")
 }
 
 /// The binary, or why the test is skipped. `apt-get install etcd-server` brings it.
@@ -36,7 +46,7 @@ fn binary() -> Option<PathBuf> {
 }
 
 impl EtcdMembers {
-    /// Starts `count` members with their files in `folder`; `extra` are arguments, `scheme` is that
+    /// Starts `count` members with their logs in `folder`; `extra` are arguments, `scheme` is that
     /// of the client side. `None`: etcd is not installed; prints so.
     pub fn start(
         folder: &Path,
@@ -53,7 +63,8 @@ impl EtcdMembers {
         };
         let members = (0..count).map(member).collect();
         let (folder, extra) = (folder.to_path_buf(), extra.to_vec());
-        let mut members = EtcdMembers { members, scheme, extra, folder };
+        let data = Folder::in_memory("etcd-data");
+        let mut members = EtcdMembers { members, scheme, extra, folder, data };
         for index in 0..count {
             members.start_member(index);
         }
@@ -76,14 +87,14 @@ impl EtcdMembers {
         assert!(member.child.is_none(), "it runs already");
         let client = format!("{}://{}", self.scheme, member.client.address());
         let peer = format!("http://{}", member.peer.address());
-        let log = self.folder.join(format!("{}.log", member.name));
+        let log = self.folder.join(log_name(&member.name));
         let log = File::options().create(true).append(true).open(log).expect("a file for its log");
         let mut command = Command::new(binary().expect("it was there"));
         command
             .env_clear()
             .args(["--name", &member.name])
             .arg("--data-dir")
-            .arg(self.folder.join(&member.name))
+            .arg(self.data.path(&member.name))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers.join(",")])
@@ -132,8 +143,30 @@ impl EtcdMembers {
     }
 }
 
+impl EtcdMembers {
+    /// Prints what helps to understand a failed test: the room for their files, and the ends of
+    /// their logs.
+    fn print_logs(&self) {
+        eprintln!(
+            "{}: {} MiB are free",
+            self.data.root().display(),
+            free_bytes(self.data.root()) >> 20
+        );
+        for member in &self.members {
+            let log = std::fs::read_to_string(self.folder.join(log_name(&member.name)));
+            let log = log.unwrap_or_default();
+            let from = log.lines().count().saturating_sub(LOG_LINES);
+            eprintln!("the end of the log of etcd {}:", member.name);
+            log.lines().skip(from).for_each(|line| eprintln!("  {line}"));
+        }
+    }
+}
+
 impl Drop for EtcdMembers {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print_logs();
+        }
         for member in &mut self.members {
             if let Some(mut child) = member.child.take() {
                 let _ = child.kill();

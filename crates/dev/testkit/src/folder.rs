@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+/// Free bytes of the file system in memory below which [`Folder::in_memory`] takes the disk.
+const MEMORY_MIN: u64 = 4 << 30;
+
 /// A new folder under the temporary one; gone, with what is in it, when it is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -10,9 +13,23 @@ pub struct Folder(PathBuf);
 impl Folder {
     /// `test` is a part of its name, so that a leftover folder shows its test.
     pub fn new(test: &str) -> Folder {
+        Folder::within(&std::env::temp_dir(), test)
+    }
+
+    /// A folder in memory, for a program that waits for the disk at every write; as [`new`](Folder::new)
+    /// where there is no room in memory.
+    pub fn in_memory(test: &str) -> Folder {
+        let memory = Path::new("/dev/shm");
+        if free_bytes(memory) >= MEMORY_MIN {
+            return Folder::within(memory, test);
+        }
+        Folder::new(test)
+    }
+
+    fn within(parent: &Path, test: &str) -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(format!("equipoise-test-{test}-{process}-{count}"));
+        let path = parent.join(format!("equipoise-test-{test}-{process}-{count}"));
         // Left by an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a temporary folder can be made");
@@ -42,4 +59,14 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Free bytes of the file system at `path`; 0 if there is none.
+pub fn free_bytes(path: &Path) -> u64 {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else { return 0 };
+    // SAFETY: all zeros are a value of the plain structure, which the kernel fills.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero, and the structure is large enough.
+    let result = unsafe { libc::statvfs(path.as_ptr(), &mut found) };
+    if result == 0 { found.f_bavail * found.f_frsize } else { 0 }
 }

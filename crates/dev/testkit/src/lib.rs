@@ -29,7 +29,7 @@ pub use equipoise_netns as netns;
 pub use acceptor::{Acceptor, Counts};
 pub use client::{Client, Ending, Response};
 pub use etcd::EtcdMembers;
-pub use folder::Folder;
+pub use folder::{Folder, free_bytes};
 pub use gate::Gate;
 pub use http::{Answer, HttpBackend, Intake, Received, Request, Step};
 pub use pattern::Pattern;
