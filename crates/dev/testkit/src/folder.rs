@@ -16,8 +16,8 @@ impl Folder {
         Folder::within(&std::env::temp_dir(), test)
     }
 
-    /// A folder in memory, for a program that waits for the disk at every write; as [`new`](Folder::new)
-    /// where there is no room in memory.
+    /// A folder in memory, for a program that waits for the disk at every write. Without room in
+    /// memory, as [`new`](Folder::new).
     pub fn in_memory(test: &str) -> Folder {
         let memory = Path::new("/dev/shm");
         if free_bytes(memory) >= MEMORY_MIN {
