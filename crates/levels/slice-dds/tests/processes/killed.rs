@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -64,6 +64,41 @@ pub(crate) struct Answered {
     at: Instant,
 }
 
+/// The progress of a client, which other threads follow and end.
+#[derive(Default)]
+pub(crate) struct Progress {
+    stop: AtomicBool,
+    /// Number of published items.
+    published: AtomicI64,
+    /// Number of items up to the newest one of each slice that has a reply.
+    answered: [AtomicI64; SLICES as usize],
+}
+
+impl Progress {
+    /// Publishes no further items.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    fn answer(&self, id: i64) {
+        self.answered[id as usize % SLICES as usize].fetch_max(id + 1, Relaxed);
+    }
+
+    /// Waits until each slice has answered an item that is published from now on.
+    fn until_served(&self) {
+        let (from, end) = (self.published.load(Relaxed), Instant::now() + PATIENCE);
+        let unserved = || {
+            let slices = self.answered.iter().enumerate();
+            let late = slices.filter(|(_, answered)| answered.load(Relaxed) <= from);
+            late.map(|(slice, _)| slice).collect::<Vec<_>>()
+        };
+        while !unserved().is_empty() {
+            assert!(Instant::now() < end, "slices {:?} are not served", unserved());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 /// A client that has discovered the workers of all slices.
 pub(crate) fn opened(stream: &Stream) -> Client {
     let mut client = Client::join(stream, Options::new(3)).unwrap();
@@ -73,12 +108,12 @@ pub(crate) fn opened(stream: &Stream) -> Client {
 
 /// Publishes this number of items per second until it is stopped, and then waits for the last
 /// reply.
-pub(crate) fn publish(mut client: Client, per_second: f64, stop: &AtomicBool) -> Outcome {
+pub(crate) fn publish(mut client: Client, per_second: f64, progress: &Progress) -> Outcome {
     let (begun, mut next, mut answers, mut answered) =
         (Instant::now(), 0_i64, Vec::new(), Vec::new());
     let mut stopped: Option<Instant> = None;
     loop {
-        if stop.load(Relaxed) {
+        if progress.stop.load(Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
             assert!(since.elapsed() < PATIENCE, "{} items have no reply", client.pending());
             if client.pending() == 0 {
@@ -94,9 +129,11 @@ pub(crate) fn publish(mut client: Client, per_second: f64, stop: &AtomicBool) ->
                     Err(error) => panic!("{error}"),
                 }
             }
+            progress.published.store(next, Relaxed);
         }
         client.replies(Duration::from_millis(2), &mut answers).unwrap();
         let at = Instant::now();
+        answers.iter().for_each(|answer| progress.answer(answer.id));
         let came = answers.drain(..);
         answered.extend(came.map(|it| Answered { id: it.id, published: at - it.delay, at }));
     }
@@ -171,15 +208,16 @@ fn slices_of_killed_workers_are_served_again_at_the_defaults_beside_busy_loops()
     let mut stream = stream(DOMAIN, "lo", 0);
     stream.dds.lease = Settings::default().lease;
     let client = opened(&stream);
-    let stop = Arc::new(AtomicBool::new(false));
-    let until = stop.clone();
-    let load = std::thread::spawn(move || publish(client, PER_SECOND, &until));
+    let progress = Arc::new(Progress::default());
+    let of_load = progress.clone();
+    let load = std::thread::spawn(move || publish(client, PER_SECOND, &of_load));
     let busy = Busy::start(busy);
     let mut killed = Vec::new();
     for _ in 0..kills {
-        // The last loss has been recovered.
         std::thread::sleep(Duration::from_secs(3));
-        let seen = stage.settled("controller", &WORKERS);
+        // The last loss has been recovered. Beside busy loops, balancing may always move a slice.
+        progress.until_served();
+        let seen = stage.until_owned("controller", &WORKERS);
         let count = |name: &&str| seen.owners.iter().filter(|owner| owner == name).count();
         let name = WORKERS.into_iter().max_by_key(count).unwrap();
         killed.push(Killed::now(name, &seen));
@@ -192,7 +230,7 @@ fn slices_of_killed_workers_are_served_again_at_the_defaults_beside_busy_loops()
     }
     std::thread::sleep(Duration::from_secs(3));
     drop(busy);
-    stop.store(true, Relaxed);
+    progress.stop();
     let Outcome { published, answered, resent } = load.join().unwrap();
     let trace = stage.trace();
     let (mut served, mut waits) = (Vec::new(), Vec::new());

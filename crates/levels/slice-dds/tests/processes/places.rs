@@ -1,7 +1,6 @@
 //! Lossy networks, and processes on separate hosts.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use equipoise_dds::Settings;
 
 use equipoise_testkit::netns::{Host, Switch, unavailable};
 
-use crate::killed::{DEFAULTS, Killed, Outcome, opened, publish, served_after};
+use crate::killed::{DEFAULTS, Killed, Outcome, Progress, opened, publish, served_after};
 use crate::load::Load;
 use crate::role::{Times, by_peers, stream};
 use crate::stage::{HERE, Here, PATIENCE, Place, Stage};
@@ -134,13 +133,13 @@ fn slices_of_a_machine_that_is_cut_off_are_served_again_soon_after_its_lease() {
     let mut stage = Stage::new(2, times, place, &["one", "two"]);
     let mut stream = stream(2, "eth0", 0);
     stream.dds.lease = Settings::default().lease;
-    let stop = Arc::new(AtomicBool::new(false));
-    let until = stop.clone();
+    let progress = Arc::new(Progress::default());
+    let of_load = progress.clone();
     let (sender, joined) = mpsc::channel();
     let load = hosts[3].spawn_thread(move || {
         let client = opened(&stream);
         sender.send(()).unwrap();
-        publish(client, 200.0, &until)
+        publish(client, 200.0, &of_load)
     });
     joined.recv_timeout(PATIENCE).unwrap();
     let mut cuts = Vec::new();
@@ -165,7 +164,7 @@ fn slices_of_a_machine_that_is_cut_off_are_served_again_soon_after_its_lease() {
         stage.until_heard(victim);
         cuts.push(cut);
     }
-    stop.store(true, Relaxed);
+    progress.stop();
     let Outcome { published, answered, .. } = load.join().unwrap();
     for cut in &cuts {
         let served = served_after(cut, &answered);

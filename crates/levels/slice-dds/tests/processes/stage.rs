@@ -262,6 +262,11 @@ impl<P: Place> Stage<P> {
         }
     }
 
+    /// Waits until these workers own all slices; handovers between them may be open.
+    pub(crate) fn until_owned(&mut self, by: &str, workers: &[&str]) -> Seen {
+        self.until(by, "slices have owners", |seen| seen.leading && seen.all_with(workers))
+    }
+
     /// Waits until these workers own all slices, and no handover is open.
     pub(crate) fn settled(&mut self, by: &str, workers: &[&str]) -> Seen {
         self.until(by, "slices have owners", |seen| {
