@@ -85,9 +85,9 @@ impl HostNames {
         let _ = timeout(patience, all_tried).await;
     }
 
-    /// Forgets every name that `config` does not have.
-    pub fn forget_others(&self, config: &SessionConfig) {
-        let wanted = names(config);
+    /// Forgets every name that none of these configurations has.
+    pub fn forget_others(&self, configs: &[SessionConfig]) {
+        let wanted = configs.iter().flat_map(names).collect();
         // A reload that ended in between may have removed some of these names.
         self.add(&wanted);
         lock(&self.0.names).retain(|name, _| wanted.contains(name));

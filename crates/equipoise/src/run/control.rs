@@ -26,6 +26,7 @@ use crate::run::added::Added;
 use crate::run::discovered::with_discovered;
 use crate::run::entrance::Entrance;
 use crate::run::planning::with_joined;
+use crate::run::prepared::Preparing;
 use crate::run::reload::Reloads;
 use crate::run::tickets::with_tickets;
 use crate::run::upgrade::Upgrades;
@@ -47,6 +48,8 @@ pub(crate) struct Control {
     pub(super) loader: Loader,
     /// Number of reloads that have begun to read.
     pub(super) reloads_begun: AtomicU64,
+    /// Reloads that have read a configuration and not switched yet.
+    pub(super) preparing: Preparing,
     /// The configuration in force. The lock is held for a switch, so that one switch runs at a
     /// time, and never while a file is read.
     pub(super) config: tokio::sync::Mutex<Config>,
@@ -129,6 +132,7 @@ impl Control {
             certificate_problems: Mutex::default(),
             loader: Loader::default(),
             reloads_begun: AtomicU64::new(0),
+            preparing: Preparing::default(),
             fixed: config.clone(),
             config: tokio::sync::Mutex::new(config),
         }
@@ -257,11 +261,16 @@ impl Control {
         self.levels.hosts.resolved(self.levels.with_found(sources, joined))
     }
 
-    /// Follows the sources and host names of this configuration and no others.
+    /// Follows the sources and host names of this configuration, those that reloads have learnt,
+    /// and no others.
     pub(super) fn forget_others(&self, config: &Config) {
-        self.levels.discovery.forget_others(&config.discovery);
-        let session = self.levels.with_found(&config.discovery, config.session.clone());
-        self.levels.hosts.forget_others(&session);
+        let preparing = self.preparing.configs();
+        let configs = || preparing.iter().map(|it| &**it).chain([config]);
+        let sources: Vec<_> = configs().flat_map(|it| it.discovery.iter().cloned()).collect();
+        self.levels.discovery.forget_others(&sources);
+        let session = |it: &Config| self.levels.with_found(&it.discovery, it.session.clone());
+        let sessions: Vec<_> = configs().map(session).collect();
+        self.levels.hosts.forget_others(&sessions);
     }
 
     pub(super) async fn join_made(&self, config: &Config) -> anyhow::Result<()> {

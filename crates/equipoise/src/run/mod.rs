@@ -12,6 +12,7 @@ mod node_certificates;
 mod notify;
 mod operator;
 mod planning;
+mod prepared;
 mod reload;
 mod spans;
 mod tickets;

@@ -14,6 +14,7 @@ use equipoise_session::registry::{ApplyError, Changes};
 use crate::run::changes::Difference;
 use crate::run::control::Control;
 use crate::run::planning::planning_config;
+use crate::run::prepared::Prepared;
 
 /// Time for which a reload waits for new host names and sources. Later answers join their pools
 /// later.
@@ -41,33 +42,36 @@ impl Reloads {
     }
 }
 
-/// A configuration that a reload has read.
-pub(crate) struct Prepared {
-    /// The reload's number, in the order in which reading began.
-    number: u64,
-    outcome: Result<Loaded, Vec<String>>,
-}
-
 impl Control {
     /// Reads and checks the file, reads new sources, and resolves new names. Takes no lock, because
     /// files and resolvers may hang.
     pub(super) async fn prepare(&self) -> Prepared {
         let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
-        let outcome = self.loader.load(&self.file).await.map_err(|errors| {
-            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect()
-        });
+        let outcome = self.load().await;
+        let learnt = outcome.as_ref().ok().map(|it| self.preparing.begin(number, &it.config));
         if let Ok(loaded) = &outcome {
             self.levels.learn(&loaded.config, NAMES_WITHIN).await;
         }
-        Prepared { number, outcome }
+        Prepared { number, outcome, learnt }
+    }
+
+    /// Reads and checks the file.
+    async fn load(&self) -> Result<Loaded, Vec<String>> {
+        self.loader.load(&self.file).await.map_err(|errors| {
+            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect()
+        })
     }
 
     /// Switches every level to the new configuration, or changes nothing.
     pub(super) async fn switch(&self, prepared: Prepared) -> Result<Reloaded, Vec<String>> {
         let mut running = self.config.lock().await;
-        let Loaded { config, warnings } = prepared.outcome?;
-        if lock(&self.reloads).newest > prepared.number {
+        let Prepared { number, outcome, learnt } = prepared;
+        // From here on the lock keeps what was learnt.
+        drop(learnt);
+        let Loaded { config, warnings } = outcome?;
+        if lock(&self.reloads).newest > number {
             let file = self.file.display();
+            self.forget_others(&running);
             return Err(vec![format!(
                 "{file}: not applied, because a reload that began later has taken effect"
             )]);
@@ -89,7 +93,7 @@ impl Control {
             self.forget_others(&running);
             return Err(vec![with_causes(&*error)]);
         }
-        lock(&self.reloads).newest = prepared.number;
+        lock(&self.reloads).newest = number;
         self.levels.added.follow(&config);
         self.save_added().await;
         self.logs.set_level(config.operations.log_level);
@@ -110,12 +114,11 @@ impl Control {
         Ok(reloaded)
     }
 
-    /// Returns the changes that a reload would make now.
-    pub(super) async fn preview(&self, prepared: Prepared) -> Result<ReloadPreview, Vec<String>> {
-        let running = self.config.lock().await;
-        let Loaded { config, .. } = prepared.outcome?;
-        let difference = Difference::between(&running, &config);
-        self.forget_others(&running);
+    /// Reads and checks the file, and returns the changes that a reload would make now. Changes
+    /// nothing: it reads no new sources and resolves no new names.
+    pub(super) async fn preview(&self) -> Result<ReloadPreview, Vec<String>> {
+        let Loaded { config, .. } = self.load().await?;
+        let difference = Difference::between(&*self.config.lock().await, &config);
         Ok(ReloadPreview {
             config_file: self.file.display().to_string(),
             changes: difference.lines(),

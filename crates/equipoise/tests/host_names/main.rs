@@ -8,6 +8,7 @@ mod common;
 mod answers;
 mod bed;
 mod lookups;
+mod reloads;
 mod resolver;
 
 use std::thread;

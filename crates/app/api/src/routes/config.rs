@@ -116,8 +116,7 @@ impl<O: ProcessOperator> Api<O> {
 async fn preview<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
 ) -> Result<Answer<ReloadPreview>, Problem> {
-    let prepared = operator.prepare_reload().await;
-    Ok(Answer::new(operator.preview_reload(prepared).await?))
+    Ok(Answer::new(operator.preview_reload().await?))
 }
 
 async fn reload<O: ProcessOperator>(

@@ -61,15 +61,13 @@ pub trait ProcessOperator: Send + Sync + 'static {
         toml: Option<String>,
     ) -> impl Future<Output = Result<Checked, OperateError>> + Send;
 
-    /// Reads and checks the configuration file again without changing anything. It may take long;
-    /// other changes do not wait for it.
+    /// Reads and checks the configuration file again, and what it names, without changing anything
+    /// that runs. It may take long; other changes do not wait for it.
     fn prepare_reload(&self) -> impl Future<Output = Self::Prepared> + Send;
 
-    /// Compares a configuration with the running one, and changes nothing.
-    fn preview_reload(
-        &self,
-        prepared: Self::Prepared,
-    ) -> impl Future<Output = Result<ReloadPreview, OperateError>> + Send;
+    /// Reads and checks the configuration file again, compares it with the running configuration,
+    /// and changes nothing.
+    fn preview_reload(&self) -> impl Future<Output = Result<ReloadPreview, OperateError>> + Send;
 
     /// Switches to a configuration, completely or not at all.
     fn reload(

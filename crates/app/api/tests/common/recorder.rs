@@ -116,7 +116,8 @@ impl ProcessOperator for Recorder {
         drop(self.file.lock().await);
     }
 
-    async fn preview_reload(&self, (): ()) -> Result<ReloadPreview, OperateError> {
+    async fn preview_reload(&self) -> Result<ReloadPreview, OperateError> {
+        *self.reads.lock().unwrap() += 1;
         Ok(ReloadPreview { config_file: "f".into(), ..ReloadPreview::default() })
     }
 

@@ -152,7 +152,7 @@ impl ProcessOperator for Desk {
 
     async fn prepare_reload(&self) {}
 
-    async fn preview_reload(&self, (): ()) -> Result<ReloadPreview, OperateError> {
+    async fn preview_reload(&self) -> Result<ReloadPreview, OperateError> {
         Err(OperateError::Refused(READS_AT_START.into()))
     }
 

@@ -18,7 +18,7 @@ use equipoise_status::tls::CertificateStates;
 use super::{cluster, refused, slice};
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
-use crate::run::reload::Prepared;
+use crate::run::prepared::Prepared;
 
 impl ProcessOperator for Control {
     type Prepared = Prepared;
@@ -153,8 +153,8 @@ impl ProcessOperator for Control {
         self.prepare().await
     }
 
-    async fn preview_reload(&self, prepared: Prepared) -> Result<ReloadPreview, OperateError> {
-        let previewed = self.preview(prepared).await;
+    async fn preview_reload(&self) -> Result<ReloadPreview, OperateError> {
+        let previewed = self.preview().await;
         previewed.map_err(|errors| OperateError::ReloadFailed {
             config_file: self.file.display().to_string(),
             errors,
