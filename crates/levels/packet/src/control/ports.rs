@@ -25,6 +25,16 @@ pub(super) struct PortsCounted {
     of_backends: HashMap<(u16, u16), u64>,
     /// By service and source address; addresses without ports are absent.
     pub(super) of_sources: HashMap<(u16, IpAddr), u64>,
+    /// Of each address that leaves: the flow that lasts longest if no packets come.
+    longest: HashMap<IpAddr, Longest>,
+}
+
+/// The flow that lasts longest.
+#[derive(Debug)]
+struct Longest {
+    ticks_left: u64,
+    memory: usize,
+    port: usize,
 }
 
 /// Source ports of a VIP of full-nat.
@@ -72,12 +82,11 @@ impl Control {
     pub fn flows_of_source(&self, source: SocketAddr, now_ns: u64) -> Vec<FullNatFlow> {
         let lives = self.lives();
         let of_source = |port: &[AtomicU64]| {
-            let state = PortState::of(port)?;
-            let (lives, family) = (*lives.get(usize::from(state.service))?)?;
+            let InUse { state, family, .. } = in_use(port, &lives, now_ns)?;
             let service = self.services[usize::from(state.service)].as_ref()?;
             let flow = state.flow(port);
             let address = |(bytes, port)| Some(SocketAddr::new(address_of(&bytes, family)?, port));
-            if address(flow.source)? != source || state.is_over(lives, now_ns) {
+            if address(flow.source)? != source {
                 return None;
             }
             Some(FullNatFlow {
@@ -145,21 +154,51 @@ impl Control {
     fn count_ports(&self, now_ns: u64) -> PortsCounted {
         let lives = self.lives();
         let mut counted = PortsCounted { at_ns: now_ns, ..PortsCounted::default() };
-        for port in self.memories.iter().flat_map(|memory| memory.ports.ports()) {
-            let Some(state) = PortState::of(port) else { continue };
-            let Some(Some((lives, family))) = lives.get(usize::from(state.service)) else {
-                continue;
-            };
-            if state.is_over(*lives, now_ns) {
-                continue;
-            }
-            *counted.of_backends.entry((state.service, state.backend)).or_default() += 1;
-            if let Some(source) = address_of(&state.source(port), *family) {
+        for (number, memory) in self.memories.iter().enumerate() {
+            for (index, port) in memory.ports.ports().enumerate() {
+                let Some(found) = in_use(port, &lives, now_ns) else { continue };
+                let InUse { state, source, ticks_left, .. } = found;
+                *counted.of_backends.entry((state.service, state.backend)).or_default() += 1;
+                let Some(source) = source else { continue };
                 *counted.of_sources.entry((state.service, source)).or_default() += 1;
+                let longest = counted.longest.get(&source);
+                if self.leaving.contains_key(&source)
+                    && longest.is_none_or(|it| it.ticks_left < ticks_left)
+                {
+                    let longest = Longest { ticks_left, memory: number, port: index };
+                    counted.longest.insert(source, longest);
+                }
             }
         }
         counted
     }
+
+    /// Whether the flow with this source address that lasted longest at the last count still lasts.
+    /// It reads one place.
+    pub(super) fn longest_lasts(&self, address: IpAddr, now_ns: u64) -> bool {
+        let counted = self.ports_counted.as_ref();
+        let Some(longest) = counted.and_then(|it| it.longest.get(&address)) else { return false };
+        let port = self.memories[longest.memory].ports.port(longest.port);
+        in_use(port, &self.lives(), now_ns).is_some_and(|it| it.source == Some(address))
+    }
+}
+
+/// A port with a flow that has not expired.
+struct InUse {
+    state: PortState,
+    source: Option<IpAddr>,
+    /// Family of the addresses.
+    family: u8,
+    /// Until the flow expires, without packets.
+    ticks_left: u64,
+}
+
+fn in_use(port: &[AtomicU64], lives: &[Option<Lives>], now_ns: u64) -> Option<InUse> {
+    let state = PortState::of(port)?;
+    let (lives, family) = (*lives.get(usize::from(state.service))?)?;
+    let ticks_left = state.ticks_left(lives, now_ns)?;
+    let source = address_of(&state.source(port), family);
+    Some(InUse { state, source, family, ticks_left })
 }
 
 /// The lives of a service's flows, in ticks (established TCP, closing TCP, UDP), and the family of

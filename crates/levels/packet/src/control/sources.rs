@@ -45,6 +45,9 @@ impl Control {
 
     /// Forgets addresses that have left and have no flows any more, and returns them. `now_ns` is
     /// the time of the kernel's monotonic clock. The next tick publishes the change.
+    ///
+    /// Only a count of all ports shows that an address has no flows. It is made when the flow that
+    /// lasted longest at the last count is over, so that an address with long flows costs little.
     pub fn release_sources(&mut self, now_ns: u64) -> Vec<IpAddr> {
         if self.leaving.is_empty() {
             return Vec::new();
@@ -53,14 +56,21 @@ impl Control {
         if !self.is_dirty {
             self.leaving.values_mut().for_each(|since| _ = since.get_or_insert(now_ns));
         }
-        let counted = self.count_ports_if_old(now_ns);
-        // By then the change is published, so that no flow has got the address later.
-        let is_counted = |since: Option<u64>| {
-            since.is_some_and(|since| counted.at_ns >= since.saturating_add(COUNT_EVERY_NS))
+        // At this time the change is published, so that no flow has got the address later.
+        let has_left = |since: Option<u64>, at_ns: u64| {
+            since.is_some_and(|since| at_ns >= since.saturating_add(COUNT_EVERY_NS))
         };
+        let may_be_free = |(address, since): (&IpAddr, &Option<u64>)| {
+            has_left(*since, now_ns) && !self.longest_lasts(*address, now_ns)
+        };
+        if !self.leaving.iter().any(may_be_free) {
+            return Vec::new();
+        }
+        let counted = self.count_ports_if_old(now_ns);
         let has_flows = |address: IpAddr| counted.of_sources.keys().any(|(_, of)| *of == address);
         let leaving = self.leaving.iter();
-        let free = leaving.filter(|(address, since)| is_counted(**since) && !has_flows(**address));
+        let free = leaving
+            .filter(|(address, since)| has_left(**since, counted.at_ns) && !has_flows(**address));
         let free: Vec<IpAddr> = free.map(|(address, _)| *address).collect();
         self.ports_counted = Some(counted);
         for address in &free {
@@ -70,3 +80,6 @@ impl Control {
         free
     }
 }
+
+#[cfg(test)]
+mod tests;

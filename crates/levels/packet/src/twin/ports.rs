@@ -352,10 +352,11 @@ impl PortState {
         (ticks << TRANSLATED_TICK_SHIFT) / 1_000_000_000
     }
 
-    /// Whether its flow has expired, by the ticks of its service: established TCP, closing TCP,
-    /// UDP.
-    pub(crate) fn is_over(&self, lives: [u16; 3], now_ns: u64) -> bool {
-        age(self.word, (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK) > life(self.word, lives)
+    /// Ticks until its flow expires without packets, by those of its service: established TCP,
+    /// closing TCP, UDP. `None`: it has expired.
+    pub(crate) fn ticks_left(&self, lives: [u16; 3], now_ns: u64) -> Option<u64> {
+        let age = age(self.word, (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK);
+        life(self.word, lives).checked_sub(age)
     }
 }
 
