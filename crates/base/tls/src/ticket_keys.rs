@@ -123,6 +123,15 @@ impl TicketKeys {
         Ok((new != *self).then_some(new))
     }
 
+    /// How far the clock that made these keys is ahead of `now` at least, if by more than a rotation.
+    /// Then a rotation at `now` would delete keys that another machine uses.
+    pub fn ahead(&self, now: SystemTime) -> Option<Duration> {
+        let newest = self.0.iter().map(|it| it.from).max()?;
+        // A next key begins up to a rotation after the clock that made it.
+        let ahead = newest.checked_sub(seconds(now))?.checked_sub(ROTATION.as_secs())?;
+        (ahead > ROTATION.as_secs()).then_some(Duration::from_secs(ahead))
+    }
+
     /// Deletes expired keys.
     pub(crate) fn expire(&mut self, now: SystemTime) {
         let now = seconds(now);
@@ -204,8 +213,25 @@ mod tests {
             assert_eq!(keys.rotated(at(hour)).unwrap(), None, "{hour}");
         }
         // A clock that was wrong by days.
+        assert_eq!(keys.ahead(at(1)), Some(Duration::from_secs(49 * 3600)));
         let keys = keys.rotated(at(1)).unwrap().unwrap();
         assert_eq!(hours(&keys), [1, 7]);
+    }
+
+    #[test]
+    fn keys_are_of_a_clock_ahead_exactly_if_a_rotation_would_delete_one_from_the_future() {
+        let clocks = (0..40).map(|ahead| {
+            let keys = TicketKeys::default().rotated(at(100 + ahead)).unwrap().unwrap();
+            let rotated = keys.rotated(at(100)).unwrap();
+            let is_kept = |keys: &TicketKeys| hours(keys).contains(&(106 + ahead));
+            (ahead, keys.ahead(at(100)), rotated.is_none_or(|it| is_kept(&it)))
+        });
+        for (ahead, found, is_kept) in clocks {
+            let hours = Duration::from_secs(ahead * 3600);
+            assert_eq!(found, (ahead > 6).then_some(hours), "{ahead}");
+            assert_eq!(is_kept, found.is_none(), "{ahead}");
+        }
+        assert_eq!(TicketKeys::default().ahead(at(100)), None);
     }
 
     #[test]

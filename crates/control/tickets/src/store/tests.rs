@@ -1,0 +1,161 @@
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Mutex;
+
+use equipoise_basics::lock;
+use equipoise_store::{Embedded, EmbeddedOptions, Store, Transaction};
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at(hours: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs((1_000 + hours) * 3600)
+}
+
+/// A look of a controller that has not looked before.
+async fn look(store: &SealedStore, wall: SystemTime) -> Result<TicketKeys, ShareError> {
+    let now = Now { wall, steady: Instant::now() };
+    super::look(store, now, &mut Clocks::default()).await
+}
+
+/// A controller with a clock that is some hours ahead.
+struct Controller {
+    store: SealedStore,
+    clocks: Clocks,
+    begun: Instant,
+    ahead: u64,
+}
+
+impl Controller {
+    fn new(store: &Arc<dyn Store>, ahead: u64) -> Controller {
+        let store = SealedStore::new(Arc::clone(store), &[7; 32]);
+        Controller { store, clocks: Clocks::default(), begun: Instant::now(), ahead }
+    }
+
+    /// Looks when this number of hours has passed.
+    async fn look(&mut self, hours: u64) -> TicketKeys {
+        let steady = self.begun + hours as u32 * HOUR;
+        let now = Now { wall: at(hours + self.ahead), steady };
+        super::look(&self.store, now, &mut self.clocks).await.unwrap()
+    }
+}
+
+/// The lines that are logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_controller_whose_clock_is_behind_replaces_no_keys_and_says_so_once() {
+    let written = Lines::default();
+    let writer = written.clone();
+    let log =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(log);
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder).await;
+    for (ahead, behind_writes) in [(7, true), (12, true), (13, false), (10_000, false)] {
+        let [mut right, mut same] = [(); 2].map(|()| Controller::new(&store, ahead));
+        let mut behind = Controller::new(&store, 0);
+        lock(&written.0).clear();
+        let (mut last, mut rotations) = (right.look(0).await, 0);
+        for hour in 0..48 {
+            behind.look(hour).await;
+            let keys = right.look(hour).await;
+            assert_eq!(behind.look(hour).await, keys, "{ahead}, {hour}");
+            assert_eq!(same.look(hour).await, keys, "{ahead}, {hour}");
+            rotations += usize::from(keys != last);
+            last = keys;
+        }
+        assert_eq!(rotations > 7, behind_writes, "{rotations} rotations: {ahead}");
+        assert!(rotations <= 16, "{rotations} rotations: {ahead}");
+        let log = String::from_utf8(lock(&written.0).clone()).unwrap();
+        let warned = log.lines().filter(|line| line.contains("check NTP")).count();
+        assert_eq!(warned, 1, "{log}");
+        assert!(log.contains(&format!("at least {ahead} h ahead")), "{log}");
+        let key = Key::new("tickets/keys").unwrap();
+        store.commit(Transaction::new().delete(key)).await.unwrap().done().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn keys_from_the_future_that_are_not_renewed_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder).await;
+    let [mut wrong, mut right] = [1000, 0].map(|ahead| Controller::new(&store, ahead));
+    let future = wrong.look(0).await;
+    for hour in 1..8 {
+        assert_eq!(right.look(hour).await, future, "{hour}");
+    }
+    let new = right.look(8).await;
+    assert_ne!(new, future);
+    assert_eq!(right.look(14).await, Controller::new(&store, 0).look(14).await);
+    assert_ne!(right.look(14).await, new, "it goes on rotating");
+}
+
+#[tokio::test]
+async fn a_controller_whose_own_clock_was_ahead_replaces_its_keys_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder).await;
+    let mut one = Controller::new(&store, 1000);
+    let future = one.look(0).await;
+    one.ahead = 0;
+    let new = one.look(1).await;
+    assert_ne!(new, future);
+    assert_eq!(Controller::new(&store, 0).look(1).await, new);
+}
+
+async fn opened(folder: &tempfile::TempDir) -> Arc<dyn Store> {
+    let options = EmbeddedOptions::new(folder.path().join("store"));
+    Arc::new(Embedded::open(options).await.unwrap())
+}
+
+#[tokio::test]
+async fn members_agree_on_keys_and_one_of_them_rotates() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder).await;
+    let [a, b] = [(); 2].map(|()| SealedStore::new(Arc::clone(&store), &[7; 32]));
+    let (first, same) = tokio::join!(look(&a, at(0)), look(&b, at(0)));
+    let (first, same) = (first.unwrap(), same.unwrap());
+    assert_eq!(first, same);
+    assert_eq!(look(&b, at(5)).await.unwrap(), first);
+    // The clocks differ: one rotates earlier.
+    let second = look(&b, at(6)).await.unwrap();
+    assert_ne!(second, first);
+    assert_eq!(look(&a, at(5)).await.unwrap(), second);
+    let mut written = Vec::new();
+    for hour in 6..60 {
+        let (a, b) = tokio::join!(look(&a, at(hour)), look(&b, at(hour)));
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert_eq!(a, b);
+        if written.last() != Some(&a) {
+            written.push(a);
+        }
+    }
+    assert_eq!(written.len(), 9, "a rotation each six hours");
+}
+
+#[tokio::test]
+async fn keys_are_encrypted_and_those_of_another_authority_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(&folder).await;
+    let of = |secret| SealedStore::new(Arc::clone(&store), &[secret; 32]);
+    let old = look(&of(1), at(0)).await.unwrap();
+    let key = Key::new("tickets/keys").unwrap();
+    let value = store.get(&key).await.unwrap().unwrap().value;
+    assert!(serde_json::from_slice::<TicketKeys>(&value).is_err());
+    let new = look(&of(2), at(0)).await.unwrap();
+    assert_ne!(new, old);
+    assert_eq!(look(&of(2), at(1)).await.unwrap(), new);
+}
