@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use equipoise_store::{Change, Entry, HeldLease, Key, Revision, Watch, WatchEvent};
+use equipoise_store::{Change, Entry, HeldLease, Key, Revision, SharedError, Watch, WatchEvent};
 use equipoise_tls::{Certificate, ChallengeAnswer, Challenges};
 use tokio::sync::watch;
 
@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::desk::{Given, NodeDesk};
 use crate::names::{Names, Stage, is_for};
 use crate::options::{Acme, TextRecords};
-use crate::shared::{LEASE, Record, Shared, SharedError};
+use crate::shared::{LEASE, Record, Shared};
 use crate::thread::on_thread;
 
 /// The parts of the process that a member changes.

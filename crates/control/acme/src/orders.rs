@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use equipoise_basics::OncePerMinute;
-use equipoise_store::{SealedStore, Transaction};
+use equipoise_store::{SealedStore, SharedError, Transaction};
 use equipoise_tls::Challenges;
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ use crate::names::{Names, OrderState, Stage, is_for};
 use crate::node::{self, Controllers};
 use crate::options::{Acme, OrderedName, TextRecords};
 use crate::pace::renewal_of;
-use crate::shared::{Shared, SharedError};
+use crate::shared::Shared;
 use crate::task::Task;
 use crate::thread::on_thread;
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equipoise_store::{
-    CannotSeal, Committed, Election, Entry, Key, KeyError, LeaseId, Prefix, Refusal, SealedStore,
-    StoreError, Transaction,
+    Committed, Election, Entry, Key, KeyError, LeaseId, Prefix, SealedStore, SharedError,
+    Transaction,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,19 +38,6 @@ pub(crate) struct Record {
     /// The last certificate, with its key.
     pub(crate) pem: Option<String>,
     pub(crate) state: NameState,
-}
-
-/// The reason why the store could not be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SharedError {
-    #[error("the cluster's store cannot be used: {0}")]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Seal(#[from] CannotSeal),
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    #[error("another member of the cluster orders now ({0})")]
-    Replaced(Box<Refusal>),
 }
 
 /// The part of the store that is about one directory.

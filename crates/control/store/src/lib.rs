@@ -38,7 +38,7 @@ pub use key::{Key, KeyError, Prefix};
 pub use lease::{HeldLease, Lease, LeaseId};
 pub use membership::{JoinError, Member, Membership};
 pub use open::{CannotOpen, EtcdPlace, OpenStore};
-pub use sealed::{CannotSeal, SealedStore};
+pub use sealed::{CannotSeal, SealedStore, SharedError};
 pub use store::Store;
 pub use transaction::{Committed, Expect, Refusal, Transaction, TransactionError, Write};
 pub use watch::{Watch, WatchEvent};

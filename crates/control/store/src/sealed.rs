@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 
-use crate::{Entry, Key, Store};
+use crate::{Entry, Key, KeyError, Refusal, Store, StoreError};
 
 /// A store, and the secret that seals the values of private keys in it.
 ///
@@ -18,6 +18,23 @@ pub struct SealedStore {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot encrypt a value for the store: there are no random numbers")]
 pub struct CannotSeal;
+
+/// A value that members of a cluster share could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    /// The store failed.
+    #[error("the cluster's store cannot be used: {0}")]
+    Store(#[from] StoreError),
+    /// The value cannot be sealed.
+    #[error(transparent)]
+    Seal(#[from] CannotSeal),
+    /// The key of the value is not valid.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Another member writes the value.
+    #[error("another member of the cluster writes it now ({0})")]
+    Replaced(Box<Refusal>),
+}
 
 impl SealedStore {
     /// Uses `store` with this secret, which must not be in the store.

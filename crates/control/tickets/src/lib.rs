@@ -15,4 +15,4 @@ mod store;
 
 pub use equipoise_tls::{TicketKeys, TicketNames, Tickets};
 pub use nodes::{TicketAnswer, TicketQuestion};
-pub use store::{ShareError, follow_store};
+pub use store::follow_store;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use equipoise_basics::OncePerMinute;
 use equipoise_store::{
-    CannotSeal, Committed, Entry, Expect, Key, KeyError, Revision, SealedStore, StoreError,
+    CannotSeal, Committed, Entry, Expect, Key, Revision, SealedStore, SharedError,
 };
-use equipoise_tls::{NoRandomNumbers, TicketKeys, Tickets};
+use equipoise_tls::{TicketKeys, Tickets};
 use tokio::sync::watch;
 
 /// Interval between looks at the store.
@@ -22,26 +22,6 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// Replacements of the keys that a look tries, when others replace them at the same time.
 const TRIES: usize = 3;
-
-/// Shared keys of session tickets could not be read or rotated.
-#[derive(Debug, thiserror::Error)]
-pub enum ShareError {
-    /// The store failed.
-    #[error("the cluster's store cannot be used: {0}")]
-    Store(#[from] StoreError),
-    /// The keys cannot be encrypted.
-    #[error(transparent)]
-    Seal(#[from] CannotSeal),
-    /// The key in the store is not valid.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// There is no new key.
-    #[error("there are no random numbers for a key of session tickets")]
-    Random(#[from] NoRandomNumbers),
-    /// Other controllers replace the keys again and again.
-    #[error("other controllers replace the keys of session tickets: compare the machines' clocks")]
-    Replaced,
-}
 
 /// Uses the keys of the store while it is open, and rotates them; ends with the sender.
 pub async fn follow_store(mut stores: watch::Receiver<Option<Arc<SealedStore>>>, tickets: Tickets) {
@@ -138,10 +118,12 @@ async fn look(
     store: &SealedStore,
     now: Now,
     clocks: &mut Clocks,
-) -> Result<TicketKeys, ShareError> {
+) -> Result<TicketKeys, SharedError> {
     let key = Key::new("tickets/keys")?;
     let mut entry = store.store().get(&key).await?;
-    for _ in 0..TRIES {
+    let mut tries = 0..TRIES;
+    loop {
+        tries.next();
         let known = entry.as_ref().and_then(|it| Some((decoded(store, it)?, it.modified)));
         if let Some((found, modified)) = &known
             && clocks.keep(found, *modified, now)
@@ -149,7 +131,7 @@ async fn look(
             return Ok(found.clone());
         }
         let found = known.map(|(found, _)| found).unwrap_or_default();
-        let Some(new) = found.rotated(now.wall)? else { return Ok(found) };
+        let Some(new) = found.rotated(now.wall).map_err(|_| CannotSeal)? else { return Ok(found) };
         let expect = entry.map_or(Expect::Absent, |it| Expect::Modified(it.modified));
         let text = serde_json::to_vec(&new).expect("our types are plain JSON");
         let value = store.seal(&key, &text)?;
@@ -159,10 +141,12 @@ async fn look(
                 tracing::info!("the keys of session tickets were rotated for the cluster");
                 return Ok(new);
             }
+            Committed::Refused(refusal) if tries.is_empty() => {
+                return Err(SharedError::Replaced(Box::new(refusal)));
+            }
             Committed::Refused(refusal) => entry = refusal.found,
         }
     }
-    Err(ShareError::Replaced)
 }
 
 /// `None`: the keys are of another authority.

@@ -14,7 +14,7 @@ fn at(hours: u64) -> SystemTime {
 }
 
 /// A look of a controller that has not looked before.
-async fn look(store: &SealedStore, wall: SystemTime) -> Result<TicketKeys, ShareError> {
+async fn look(store: &SealedStore, wall: SystemTime) -> Result<TicketKeys, SharedError> {
     let now = Now { wall, steady: Instant::now() };
     super::look(store, now, &mut Clocks::default()).await
 }
