@@ -13,8 +13,8 @@ use super::{Check, Origin, http2};
 use crate::CheckError;
 use crate::fields::{CHECK_FIELD, USER_AGENT};
 
-/// Passes if gRPC's health service (grpc.health.v1), asked over HTTP/2 by prior knowledge, says that
-/// a service serves.
+/// Passes if gRPC's health service (grpc.health.v1), asked over HTTP/2 by prior knowledge, says
+/// that a service serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcCheck {
     /// The service's name, at most 127 bytes long; "" stands for the whole server.

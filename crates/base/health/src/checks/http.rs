@@ -194,7 +194,6 @@ async fn read_bounded(mut body: Incoming) -> Result<(), CheckError> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
     use std::time::Duration;
 
     use tokio::io::AsyncWriteExt;
