@@ -8,6 +8,7 @@ use std::time::Duration;
 use equipoise_core::load::{ClassRule, ClassRules, PerClass};
 use equipoise_core::{SchedulerKind, Weight};
 use equipoise_dispatch::{DelegationKeys, NodeDoor};
+use equipoise_session::config::checks::AttendedCheck;
 use equipoise_session::config::{
     ActiveHealth, BackendConfig, Concurrency, FrontDoor, HealthCheck, NodeMode, PassiveHealth,
     PoolConfig, PoolOptions, Protocol, UpstreamTls,
@@ -147,7 +148,7 @@ fn peers_pool(
             ..PoolOptions::default()
         },
         health: Some(ActiveHealth {
-            check: HealthCheck::Attended { within: CHECK_ATTENDED },
+            check: HealthCheck::Attended(AttendedCheck { within: CHECK_ATTENDED }),
             port: None,
             interval,
             timeout: CHECK_TIMEOUT,

@@ -2,31 +2,22 @@
 
 use std::sync::Arc;
 
-use equipoise_session::config::{ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth};
+use equipoise_session::config::checks::{CheckMethod, TcpCheck};
+use equipoise_session::config::{ActiveHealth, HealthCheck, PassiveHealth, Upstream};
 
+use super::key::{Any, Key};
+use super::option::Kind;
 use super::place::is_unix_socket;
 use super::problem::Findings;
-use super::tables::{Health, Passive, Pool};
-use super::text::{StatusRange, StatusRanges, show_duration};
+use super::tables::{CHECK_TYPES, CheckType, Health, Passive, Pool};
+use super::text::{StatusRange, listed, show_duration};
 use super::view::View;
 
-/// `http2`: the pool's backends speak it.
-pub(super) fn active(health: View<'_, Health>, http2: bool) -> ActiveHealth {
-    let StatusRanges(statuses) = health.get(Health::STATUS);
-    let check = match (health.get(Health::HTTP), health.get(Health::GRPC)) {
-        (Some(path), _) => HealthCheck::Http(HttpCheck {
-            http2,
-            method: health.get(Health::METHOD),
-            path: path.into(),
-            host: health.get(Health::HOST).map(Into::into),
-            statuses: statuses.into(),
-            body: health.get(Health::BODY).map(Into::into),
-        }),
-        (None, Some(service)) => HealthCheck::Grpc { service: service.into() },
-        (None, None) => HealthCheck::Tcp,
-    };
+/// Reads `[pool.health]` of a pool with this `upstream`.
+pub(super) fn active(health: View<'_, Health>, upstream: Upstream) -> ActiveHealth {
+    let check = CHECK_TYPES.iter().find_map(|kind| (kind.read)(health, upstream));
     ActiveHealth {
-        check,
+        check: check.unwrap_or(HealthCheck::Tcp(TcpCheck)),
         port: health.get(Health::PORT),
         interval: health.get(Health::INTERVAL),
         timeout: health.get(Health::TIMEOUT),
@@ -73,34 +64,7 @@ pub(super) fn check(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
         findings.error(passive.at(option), &passive.path_of(option), text);
     }
     let Some(health) = pool.get(Pool::HEALTH) else { return };
-    // `tcp = false` beside `http` is allowed; it means the same as leaving `tcp` out.
-    let (tcp, http, grpc) = (
-        health.get(Health::TCP) == Some(true),
-        health.given(Health::HTTP),
-        health.given(Health::GRPC),
-    );
-    if tcp && http {
-        let text =
-            "true, together with `http`; accepted: one of the two (http opens a connection too)";
-        findings.error(health.at(Health::TCP), &health.path_of(Health::TCP), text.into());
-    } else if grpc && (tcp || http) {
-        let other = if tcp { "tcp" } else { "http" };
-        let text = format!("set, together with `{other}`; accepted: one of the two");
-        findings.error(health.at(Health::GRPC), &health.path_of(Health::GRPC), text);
-    } else if !tcp && !http && !grpc && !findings.has_error_below(health.path()) {
-        let text = "none of `tcp`, `http` and `grpc` is set; accepted: tcp = true, http = \"/PATH\" \
-                    or grpc = \"SERVICE\"";
-        findings.error(health.start(), health.path(), text.into());
-    }
-    for option in
-        [Health::METHOD.any(), Health::HOST.any(), Health::STATUS.any(), Health::BODY.any()]
-    {
-        if (tcp || grpc) && !http && health.given(option) {
-            let kind = if tcp { "tcp" } else { "grpc" };
-            let text = format!("has no effect on a {kind} check; accepted: with `http` beside it");
-            findings.error(health.at(option), &health.path_of(option), text);
-        }
-    }
+    check_type(health, pool.get(Pool::UPSTREAM), findings);
     if health.given(Health::BODY) && health.get(Health::METHOD) == CheckMethod::Head {
         let text = "a response to HEAD has no body; accepted: `method` GET, OPTIONS or POST, or no \
                     `body`";
@@ -121,4 +85,41 @@ pub(super) fn check(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
         );
         findings.warning(health.at(option), &health.path_of(option), text);
     }
+}
+
+/// Checks that the table states one type of checks, and options of that type only.
+fn check_type(health: View<'_, Health>, upstream: Upstream, findings: &mut Findings<'_>) {
+    let is_stated = |kind: &&CheckType| (kind.read)(health, upstream).is_some();
+    let (stated, others): (Vec<_>, Vec<_>) = CHECK_TYPES.iter().partition(is_stated);
+    match stated[..] {
+        [] if !findings.has_error_below(health.path()) => {
+            let types = || Key::<Health, Any>::all().filter_map(type_of);
+            let names: Vec<_> = types().map(|kind| format!("`{}`", kind.option.name())).collect();
+            let examples: Vec<_> = types().map(|kind| kind.example.to_string()).collect();
+            let (names, examples) = (listed(&names, "and"), listed(&examples, "or"));
+            let text = format!("none of {names} is set; accepted: {examples}");
+            findings.error(health.start(), health.path(), text);
+        }
+        [first, &CheckType { option, note, .. }, ..] => {
+            let set = if matches!(option.opt.kind, Kind::Flag) { "true" } else { "set" };
+            let first = first.option.name();
+            let text = format!("{set}, together with `{first}`; accepted: one of the two{note}");
+            findings.error(health.at(option), &health.path_of(option), text);
+        }
+        _ => {}
+    }
+    let Some(kind) = stated.first() else { return };
+    for other in others {
+        for option in other.own.iter().copied().filter(|option| health.given(*option)) {
+            let (kind, other) = (kind.option.name(), other.option.name());
+            let text =
+                format!("has no effect on a {kind} check; accepted: with `{other}` beside it");
+            findings.error(health.at(option), &health.path_of(option), text);
+        }
+    }
+}
+
+/// The type that an option states.
+fn type_of(option: Key<Health, Any>) -> Option<&'static CheckType> {
+    CHECK_TYPES.iter().find(|kind| kind.option.name() == option.name())
 }

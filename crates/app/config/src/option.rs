@@ -1,11 +1,10 @@
 //! The types with which `tables` describes the options of the configuration file.
 
-use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::text::{show_duration, show_size};
+use super::text::{listed, show_duration, show_size};
 
 /// A TOML table and its options.
 #[derive(Debug)]
@@ -302,15 +301,6 @@ impl Kind {
 /// The words, quoted.
 fn one_of(choices: &dyn Words) -> String {
     let words = choices.words();
-    let mut text = String::new();
-    for (place, (word, _)) in words.iter().enumerate() {
-        let joint = match place {
-            0 => "",
-            _ if place + 1 == words.len() => " or ",
-            _ => ", ",
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{joint}\"{word}\"");
-    }
-    text
+    let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+    listed(&words, "or")
 }

@@ -32,8 +32,7 @@ pub(super) fn pool(
     let name = pool.get(Pool::NAME)?;
     let upstream = pool.get(Pool::UPSTREAM);
     let tls = pool_tls::of_pool(pool, &users.of_pool(name), system, around, findings);
-    let http2 = upstream == Upstream::Http2;
-    let health = pool.get(Pool::HEALTH).map(|health| health::active(health, http2));
+    let health = pool.get(Pool::HEALTH).map(|health| health::active(health, upstream));
     Some(PoolConfig {
         name: name.into(),
         scheduler: pool.get(Pool::SCHEDULER),
@@ -115,7 +114,7 @@ fn starts_within(pool: View<'_, Pool>, elastic: View<'_, Elastic>) -> Option<Dur
     let webhook = elastic.get(Elastic::WEBHOOK).map(|it| it.get(Webhook::TIMEOUT));
     let made = process.or(exec).or(webhook);
     let warm = elastic.get(Elastic::WARM_UP).max(made.unwrap_or(MADE_ELSEWHERE));
-    let health = pool.get(Pool::HEALTH).map(|health| health::active(health, false));
+    let health = pool.get(Pool::HEALTH).map(|health| health::active(health, Upstream::Exclusive));
     let checked = health.map(|health| health.interval * health.rise + health.timeout);
     Some(warm + checked.unwrap_or_default())
 }

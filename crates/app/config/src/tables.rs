@@ -52,7 +52,7 @@ pub(super) use door::{Door, Hsts};
 pub(super) use driver::{Exec, Process, Webhook};
 pub(super) use etcd::Etcd;
 pub(super) use forms::NAME;
-pub(super) use health::{Health, Passive};
+pub(super) use health::{CHECK_TYPES, CheckType, Health, Passive};
 pub(super) use limits::{DoorLimit, Limit, RouteLimit};
 pub(super) use packet::{Flows, Packet, Quic};
 pub(super) use planning::{

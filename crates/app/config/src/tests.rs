@@ -6,9 +6,9 @@ mod every_table;
 
 use std::collections::BTreeSet;
 
+use equipoise_session::config::checks::HttpCheck;
 use equipoise_session::config::{
-    ActiveHealth, Concurrency, FrontDoor, HealthCheck, HttpCheck, PassiveHealth, PoolOptions,
-    Protocol,
+    ActiveHealth, Concurrency, FrontDoor, HealthCheck, PassiveHealth, PoolOptions, Protocol,
 };
 
 use self::change::{every_table_with, sample};

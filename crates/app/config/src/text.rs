@@ -16,6 +16,15 @@ pub(super) use self::limits::{Bandwidth, CountedBy, RateText};
 pub use self::places::{AccessLog, SyslogTo};
 pub(super) use self::places::{AddressPrefix, ApiListen, Listen, PortRange, prefixes};
 
+/// The words with commas between them, and `last` before the last one: "a, b or c".
+pub(super) fn listed(words: &[String], last: &str) -> String {
+    match words {
+        [] => String::new(),
+        [word] => word.clone(),
+        [others @ .., word] => format!("{} {last} {word}", others.join(", ")),
+    }
+}
+
 /// Units of time in milliseconds, largest first.
 const TIME_UNITS: &[(&str, u64)] =
     &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];

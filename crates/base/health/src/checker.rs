@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use super::CheckError;
-use super::check::{How, probe};
+use super::probe::{How, probe};
 use crate::named::NamedChecks;
 use crate::secure::{CertificateSeen, CheckTls};
 use crate::{ActiveHealth, Place};

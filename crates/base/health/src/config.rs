@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use equipoise_tls::ClientTls;
 
+use crate::checks::{HealthCheck, TcpCheck};
+
 /// Active health checks of a pool's backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveHealth {
-    /// Kind of check.
+    /// The check, by its type.
     pub check: HealthCheck,
     /// Port to check; `None`: the backend's own. No effect on a unix socket.
     pub port: Option<u16>,
@@ -34,7 +36,7 @@ pub struct ActiveHealth {
 impl Default for ActiveHealth {
     fn default() -> Self {
         ActiveHealth {
-            check: HealthCheck::Tcp,
+            check: HealthCheck::Tcp(TcpCheck),
             port: None,
             interval: Duration::from_secs(2),
             timeout: Duration::from_secs(1),
@@ -46,74 +48,6 @@ impl Default for ActiveHealth {
             closes: false,
         }
     }
-}
-
-/// Kind of active health check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HealthCheck {
-    /// Passes if a TCP connection opens, and with TLS if its handshake succeeds.
-    Tcp,
-    /// Passes if a TCP connection opens and the peer closes it after we have closed our half. This
-    /// shows that the process runs: the kernel accepts connections for a hung process, but does not
-    /// close them. For servers that close in this case, such as front doors for HTTP. The check
-    /// sends no data.
-    Attended {
-        /// Timeout of the close, from the opened connection.
-        within: Duration,
-    },
-    /// Passes if the answer to an HTTP request meets the criteria.
-    Http(HttpCheck),
-    /// Passes if gRPC's health service (grpc.health.v1), asked over HTTP/2 by prior knowledge, says
-    /// that a service serves.
-    Grpc {
-        /// The service's name, at most 127 bytes long; "" stands for the whole server.
-        service: Arc<str>,
-    },
-}
-
-/// Request of an HTTP check, and the criteria of its response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpCheck {
-    /// Whether the request is sent over HTTP/2, by prior knowledge.
-    pub http2: bool,
-    /// Request method.
-    pub method: CheckMethod,
-    /// Request target in origin form, such as `/healthz`.
-    pub path: Arc<str>,
-    /// Value of the `Host` header; `None`: the checked address.
-    pub host: Option<Arc<str>>,
-    /// First and last status of each accepted range.
-    pub statuses: Arc<[(u16, u16)]>,
-    /// Text that the first 32 KB of the body must contain; `None`: any body passes.
-    pub body: Option<Arc<str>>,
-}
-
-impl HttpCheck {
-    /// Makes a check `GET path` that accepts statuses 200 to 299.
-    pub fn get(path: &str) -> HttpCheck {
-        HttpCheck {
-            http2: false,
-            method: CheckMethod::Get,
-            path: path.into(),
-            host: None,
-            statuses: [(200, 299)].into(),
-            body: None,
-        }
-    }
-}
-
-/// Request methods of checks: safe methods, and POST for applications that require it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CheckMethod {
-    /// GET.
-    #[default]
-    Get,
-    /// HEAD; the response has no body.
-    Head,
-    /// OPTIONS.
-    Options,
-    /// POST, with an empty body.
-    Post,
 }
 
 /// Passive health: ejection of backends by the results of real requests.

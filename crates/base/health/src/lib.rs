@@ -4,21 +4,22 @@
 //! sockets and clocks. A backend is out of use while its checks fail *or* while it
 //! is ejected for failed requests. It is in use again when neither holds.
 
-mod check;
 mod checker;
+pub mod checks;
 mod config;
 mod error;
 mod fields;
-mod http2;
 mod named;
 pub mod panic;
 mod place;
+mod probe;
 pub mod ramp;
 mod secure;
 mod state;
 
 pub use checker::{CheckReport, Checker, Outcome, Schedule};
-pub use config::{ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth};
+pub use checks::HealthCheck;
+pub use config::{ActiveHealth, PassiveHealth};
 pub use error::CheckError;
 pub use fields::CHECK_FIELD;
 pub use place::{Place, Resolved, ips, is_stand_in, more_telling, stand_in};

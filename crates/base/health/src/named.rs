@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use equipoise_basics::lock;
 
-use crate::check::{How, probe_first};
 use crate::checker::Outcome;
+use crate::probe::{How, probe_first};
 use crate::{ActiveHealth, CheckError, Resolved};
 
 /// The checks of one backend with a host name.

@@ -13,8 +13,7 @@ pub use crate::client_limit::{ClientLimit, LimitBy};
 use equipoise_core::delegation::Delegation;
 use equipoise_core::{SchedulerKind, Weight};
 pub use equipoise_health::{
-    ActiveHealth, CheckMethod, HealthCheck, HttpCheck, PassiveHealth, Place, Resolved, ips,
-    is_stand_in, stand_in,
+    ActiveHealth, HealthCheck, PassiveHealth, Place, Resolved, checks, ips, is_stand_in, stand_in,
 };
 pub use equipoise_limits::{AccessList, Rate, SourceMask};
 pub use equipoise_tls::{Certificate, CertificateFiles, Challenges, ClientTls, PeerTls, ServerTls};

@@ -7,13 +7,14 @@ use std::time::Duration;
 use common_dispatch::{MARKER, Node, Plan, get, post, with_lines};
 use equipoise_core::{AdminState, Health};
 use equipoise_session::Reason;
+use equipoise_session::config::checks::TcpCheck;
 use equipoise_session::config::{ActiveHealth, HealthCheck};
 use equipoise_testkit::{HttpBackend, ReservedPort, eventually, free_port};
 
 /// Checks that connect to this port, often.
 fn checks(port: u16) -> Option<ActiveHealth> {
     Some(ActiveHealth {
-        check: HealthCheck::Tcp,
+        check: HealthCheck::Tcp(TcpCheck),
         port: Some(port),
         interval: Duration::from_millis(20),
         timeout: Duration::from_secs(10),

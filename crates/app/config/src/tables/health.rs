@@ -1,17 +1,19 @@
-//! Options of active and passive health checks.
+//! Options of active and passive health checks, and the types of active checks.
 
 use std::time::Duration;
 
-use equipoise_session::config::CheckMethod;
+use equipoise_session::config::checks::{CheckMethod, GrpcCheck, HttpCheck, TcpCheck};
+use equipoise_session::config::{HealthCheck, Upstream};
 
 use super::forms::{BODY_TEXT, GRPC_SERVICE, HOST, HTTP_PATH, STATUS, STATUSES};
 use super::{DAY, HOUR, ms, secs};
 use crate::key::{
-    Count, Each, OneOf, Parsed, Text, choice, count, duration, each, flag, options, parsed, share,
-    text,
+    Any, Count, Each, Key, OneOf, Parsed, Text, choice, count, duration, each, flag, options,
+    parsed, share, text,
 };
 use crate::option::{Choice, Choices};
 use crate::text::{StatusRange, StatusRanges};
+use crate::view::View;
 
 options! {
     Health: "[pool.health]",
@@ -74,6 +76,63 @@ options! {
          because no other is left.",
     ),
 }
+
+/// A type of active checks.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckType {
+    /// The option that states it.
+    pub(crate) option: Key<Health, Any>,
+    /// The option with a value, for messages.
+    pub(crate) example: &'static str,
+    /// Options of this type alone.
+    pub(crate) own: &'static [Key<Health, Any>],
+    /// Reads the check of a pool with this `upstream`; `None`: the file does not state the type.
+    pub(crate) read: fn(View<'_, Health>, Upstream) -> Option<HealthCheck>,
+    /// End of the error if an earlier type is stated, too.
+    pub(crate) note: &'static str,
+}
+
+/// The types of active checks. If two are stated, the error is at the later one.
+pub(crate) const CHECK_TYPES: &[CheckType] = &[
+    CheckType {
+        option: Health::HTTP.any(),
+        example: "http = \"/PATH\"",
+        own: &[Health::METHOD.any(), Health::HOST.any(), Health::STATUS.any(), Health::BODY.any()],
+        read: |health, upstream| {
+            let path = health.get(Health::HTTP)?;
+            let StatusRanges(statuses) = health.get(Health::STATUS);
+            Some(HealthCheck::Http(HttpCheck {
+                http2: upstream == Upstream::Http2,
+                method: health.get(Health::METHOD),
+                path: path.into(),
+                host: health.get(Health::HOST).map(Into::into),
+                statuses: statuses.into(),
+                body: health.get(Health::BODY).map(Into::into),
+            }))
+        },
+        note: "",
+    },
+    CheckType {
+        option: Health::TCP.any(),
+        example: "tcp = true",
+        own: &[],
+        // `tcp = false` means the same as leaving `tcp` out.
+        read: |health, _| {
+            (health.get(Health::TCP) == Some(true)).then_some(HealthCheck::Tcp(TcpCheck))
+        },
+        note: " (http opens a connection too)",
+    },
+    CheckType {
+        option: Health::GRPC.any(),
+        example: "grpc = \"SERVICE\"",
+        own: &[],
+        read: |health, _| {
+            let service = health.get(Health::GRPC)?;
+            Some(HealthCheck::Grpc(GrpcCheck { service: service.into() }))
+        },
+        note: "",
+    },
+];
 
 options! {
     Passive: "[pool.passive]", "Ejection of backends at which requests fail.";

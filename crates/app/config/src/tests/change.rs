@@ -1,7 +1,9 @@
 //! Changes of one option of the file with every table.
 
 use super::every_table::EVERY_TABLE;
+use crate::key::Options as _;
 use crate::option::{Absent, Kind, Opt, Table};
+use crate::tables::{CHECK_TYPES, Health};
 use crate::text::show_duration;
 
 /// The line of a limit that nodes may share.
@@ -13,9 +15,10 @@ fn counted_together(limit: &Table) -> &'static str {
 fn every_table_given(table: &Table, option: &Opt, value: &str) -> String {
     let mut lines: Vec<String> = EVERY_TABLE.lines().map(Into::into).collect();
     let header = lines.iter().position(|line| *line == table.title).expect("every table is there");
-    // A check has one of `tcp`, `http` and `grpc`, and a token either `file` or `hash`.
+    let states_check = |name: &str| CHECK_TYPES.iter().any(|kind| kind.option.name() == name);
+    // A check has one type, and a token either `file` or `hash`.
     let replaced = match option.name {
-        "tcp" | "grpc" => "http",
+        name if table.title == Health::TABLE.title && states_check(name) => "http",
         "file" => "hash",
         name => name,
     };

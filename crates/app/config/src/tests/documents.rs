@@ -6,6 +6,9 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::every_table::{EVERY_TABLE, parsed};
+use crate::key::Options as _;
+use crate::option::Absent;
+use crate::tables::{CHECK_TYPES, Health};
 use crate::{reference, schema};
 
 #[test]
@@ -81,6 +84,18 @@ fn accepts(schema: &Value, value: &Value) -> bool {
         items.is_none_or(|(schema, array)| array.iter().all(|element| accepts(schema, element)));
     let constant = schema.get("const").is_none_or(|constant| constant == value);
     typed && in_bounds && members && items && constant && any("anyOf") && any("oneOf")
+}
+
+#[test]
+fn the_help_of_checks_names_every_type() {
+    for kind in CHECK_TYPES {
+        let named = format!("`{}`", kind.option.name());
+        assert!(Health::TABLE.help.contains(&named), "{named}: {}", Health::TABLE.help);
+        for other in CHECK_TYPES.iter().filter(|it| it.option.name() != kind.option.name()) {
+            let Absent::Means(absent) = other.option.opt.absent else { panic!("a default") };
+            assert!(absent.contains(&named), "{named}: {absent}");
+        }
+    }
 }
 
 #[test]

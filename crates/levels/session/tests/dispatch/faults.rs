@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use equipoise_session::Reason;
+use equipoise_session::config::checks::TcpCheck;
 use equipoise_session::config::{ActiveHealth, HealthCheck, Upstream};
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, free_port};
 
@@ -147,7 +148,7 @@ fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_doe
     let mut plan = Plan::new("a", &here).keep(0.0).peers(&[("b", peer.address())]);
     plan.config.pools[1].options.lost_after = Some(Duration::from_secs(60));
     plan.config.pools[1].health = Some(ActiveHealth {
-        check: HealthCheck::Tcp,
+        check: HealthCheck::Tcp(TcpCheck),
         port: None,
         interval: Duration::from_millis(20),
         timeout: Duration::from_secs(10),

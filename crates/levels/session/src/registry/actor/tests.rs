@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 
 use super::super::fixtures::*;
 use super::*;
-use crate::config::{HealthCheck, HttpCheck, Place, Resolved};
+use crate::config::checks::HttpCheck;
+use crate::config::{HealthCheck, Place, Resolved};
 use crate::{BindError, Reason, Snapshot};
 
 /// Records what is published, or refuses it.

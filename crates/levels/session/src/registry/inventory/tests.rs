@@ -7,7 +7,8 @@ use equipoise_core::Weight;
 use super::super::build::{Published, build};
 use super::super::fixtures::*;
 use super::*;
-use crate::config::{HealthCheck, HttpCheck, PassiveHealth, Place, Protocol, Resolved};
+use crate::config::checks::HttpCheck;
+use crate::config::{HealthCheck, PassiveHealth, Place, Protocol, Resolved};
 
 #[test]
 fn a_backend_is_the_same_by_its_pool_and_address_and_keeps_everything() {
