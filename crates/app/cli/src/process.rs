@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -188,13 +189,20 @@ fn stated(endpoint: Endpoint, origin: Origin) -> Place {
     place
 }
 
-/// The place if none is named: the socket that the default file states, otherwise the default
-/// socket.
+/// The place if none is named.
 fn usual() -> anyhow::Result<Place> {
-    let file = Path::new(DEFAULT_CONFIG);
+    usual_of(Path::new(DEFAULT_CONFIG), config::default_api_socket())
+}
+
+/// The socket that the file states, otherwise the default one, `own`. The file's is often that of a
+/// service: a user who cannot use it, or while it does not run, means the process that this user
+/// has started, if there is one.
+fn usual_of(file: &Path, own: PathBuf) -> anyhow::Result<Place> {
     match config::api_endpoints(file) {
         Ok(endpoints) => {
-            if let Some(socket) = endpoints.socket {
+            if let Some(socket) = endpoints.socket
+                && (listens(&socket) || !listens(&own))
+            {
                 return Ok(stated_in(file, Endpoint::Unix(socket), "api.socket", Origin::Default));
             }
         }
@@ -202,7 +210,12 @@ fn usual() -> anyhow::Result<Place> {
         Err(ApiEndpointsError::Unread(_)) => {}
         Err(ApiEndpointsError::Wrong(errors)) => return Err(errors.into()),
     }
-    Ok(stated(Endpoint::Unix(config::default_api_socket()), Origin::Default))
+    Ok(stated(Endpoint::Unix(own), Origin::Default))
+}
+
+/// Whether a process listens at the socket that this user may ask.
+fn listens(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
 }
 
 /// The place of an endpoint that an option of a file states.
@@ -291,4 +304,30 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, listen.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn without_a_service_a_command_asks_the_process_of_the_user() {
+        let folder = std::env::temp_dir().join(format!("equipoise-usual-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = |name: &str| folder.join(name);
+        let (file, service, own) = (path("e.toml"), path("service.sock"), path("own.sock"));
+        let asked = || usual_of(&file, own.clone()).expect("a place").endpoint;
+        let (of_service, of_own) = (Endpoint::Unix(service.clone()), Endpoint::Unix(own.clone()));
+        assert_eq!(asked(), of_own, "there is no file");
+        std::fs::write(&file, format!("[api]\nsocket = {service:?}\n")).expect("a file");
+        assert_eq!(asked(), of_service, "neither runs, and the error names the service");
+        let of_user = UnixListener::bind(&own).expect("a socket");
+        assert_eq!(asked(), of_own);
+        let running = UnixListener::bind(&service).expect("a socket");
+        assert_eq!(asked(), of_service, "both run");
+        drop((of_user, running));
+        std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    }
 }

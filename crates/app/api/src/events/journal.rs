@@ -129,9 +129,16 @@ impl EventJournal {
 
 /// The time now (RFC 3339, UTC, milliseconds).
 pub(super) fn now() -> String {
-    let now = OffsetDateTime::now_utc();
-    let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
-    now.format(&Rfc3339).unwrap_or_default()
+    text_of(OffsetDateTime::now_utc())
+}
+
+/// Three digits of milliseconds always: the columns of `equipoise events` are aligned, and texts
+/// sort like times.
+fn text_of(time: OffsetDateTime) -> String {
+    let milliseconds = time.millisecond();
+    let seconds = time.replace_nanosecond(0).unwrap_or(time);
+    let text = seconds.format(&Rfc3339).unwrap_or_default();
+    format!("{}.{milliseconds:03}Z", text.trim_end_matches('Z'))
 }
 
 fn cut(text: &str, bytes_max: usize) -> String {
@@ -139,4 +146,22 @@ fn cut(text: &str, bytes_max: usize) -> String {
         return text.to_owned();
     }
     text[..text.floor_char_boundary(bytes_max)].to_owned() + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_milliseconds_though_they_end_with_zeros() {
+        for (nanosecond, text) in [
+            (0, "1970-01-01T00:00:05.000Z"),
+            (100_000_000, "1970-01-01T00:00:05.100Z"),
+            (41_999_999, "1970-01-01T00:00:05.041Z"),
+        ] {
+            let time = OffsetDateTime::from_unix_timestamp(5).expect("a time");
+            let time = time.replace_nanosecond(nanosecond).expect("less than a second");
+            assert_eq!(text_of(time), text);
+        }
+    }
 }
