@@ -21,7 +21,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done; of `check`: the file can be used; of `ready`: every address is served
   1  not done, or the answer is no; standard error has the reason
-  2  the command line has an error; of `import`: a line is not carried or changes behaviour";
+  2  the command line has an error; of `import`: a line is not carried or changes behaviour,
+     or with --try an answer differs or a request was not asked";
 
 /// One load balancer from the name to the slice.
 #[derive(Debug, Parser)]

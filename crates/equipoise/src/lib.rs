@@ -29,7 +29,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => block_on(run::agent(&args.file)),
         Command::Cluster(args) => block_on(commands::cluster::run(args)),
         Command::Check(args) => commands::check::run(&args).map_err(Into::into),
-        Command::Import(args) => commands::import::run(&args),
+        Command::Import(args) => block_on(commands::import::run(args)),
         Command::Schema(args) => commands::schema::run(&args).map_err(Into::into),
         Command::Demo(args) => block_on(demonstrate(args)),
         Command::Commands(command) => block_on(command.run()),

@@ -1,4 +1,6 @@
-//! `equipoise import`: translates the configuration of another balancer.
+//! `equipoise import`: translates the configuration of another balancer, and tries the translation.
+
+mod trial;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -7,6 +9,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use equipoise_config::{self as config, FileKind, Surroundings};
 use equipoise_import::{Import, Peer, Verdict};
+
+use self::trial::Outcome;
+use crate::view::View;
 
 /// Translates a configuration of HAProxy, nginx, keepalived or ipvsadm.
 ///
@@ -25,7 +30,12 @@ pub struct Args {
     /// Write the translation to this file instead, which must not exist
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print one JSON object: the translation, and each line with its result
+    /// Run the translation on free ports of loopback, beside the old proxy, send both the same GET
+    /// and HEAD requests, and print their answers in the place of the translation
+    #[arg(long = "try")]
+    is_tried: bool,
+    /// Print one JSON object: the translation, each line with its result, and with --try the
+    /// answers
     #[arg(long)]
     json: bool,
 }
@@ -33,8 +43,36 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// The file cannot be read or is not understood, or the output cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+/// The file cannot be read or is not understood, the trial cannot be carried out, or the output
+/// cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let import = import(&args)?;
+    let problems = problems(&import.text);
+    if !args.json {
+        write(&args, &import)?;
+        eprint!("{}", summary(&import, &problems));
+    }
+    let is_usable = problems.errors.is_empty();
+    let outcome = match args.is_tried && is_usable {
+        true => Some(trial::run(&import).await?),
+        false => None,
+    };
+    match &outcome {
+        _ if args.json => outln!("{}", json(&import, &problems, outcome.as_ref())?),
+        Some(outcome) => out!("{}", outcome.page(View::of_stdout())),
+        None if args.is_tried => eprintln!("not tried: the translation cannot be used as it is"),
+        None => {}
+    }
+    let is_same = outcome.as_ref().is_none_or(Outcome::is_same);
+    let is_whole = import.report.worst().is_empty() && problems.warnings.is_empty() && is_same;
+    Ok(match (is_usable, is_whole) {
+        (false, _) => ExitCode::FAILURE,
+        (true, false) => ExitCode::from(2),
+        (true, true) => ExitCode::SUCCESS,
+    })
+}
+
+fn import(args: &Args) -> anyhow::Result<Import> {
     let text = read(&args.file)?;
     let shown = args.file.display();
     let peer = match args.from.as_deref() {
@@ -46,27 +84,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             format!("{shown}: not recognised as a configuration of HAProxy, nginx, keepalived or ipvsadm; name it with --from")
         })?,
     };
-    let import = equipoise_import::import(peer, &text).with_context(|| shown.to_string())?;
-    let problems = problems(&import.text);
-    if args.json {
-        outln!("{}", json(&import, &problems)?);
-    } else if let Some(out) = &args.out {
+    equipoise_import::import(peer, &text).with_context(|| shown.to_string())
+}
+
+/// Writes the translation to its file, or to standard output unless answers are for it.
+fn write(args: &Args, import: &Import) -> anyhow::Result<()> {
+    if let Some(out) = &args.out {
         let mut file = std::fs::File::create_new(out)
             .with_context(|| format!("cannot write {}", out.display()))?;
         file.write_all(import.text.as_bytes())
             .with_context(|| format!("cannot write {}", out.display()))?;
-    } else {
+    } else if !args.is_tried {
         out!("{}", import.text);
     }
-    if !args.json {
-        eprint!("{}", summary(&import, &problems));
-    }
-    let is_whole = import.report.worst().is_empty() && problems.warnings.is_empty();
-    Ok(match (problems.errors.is_empty(), is_whole) {
-        (false, _) => ExitCode::FAILURE,
-        (true, false) => ExitCode::from(2),
-        (true, true) => ExitCode::SUCCESS,
-    })
+    Ok(())
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
@@ -133,17 +164,20 @@ fn parts(verdict: &Verdict) -> (&'static str, Option<&str>) {
     }
 }
 
-fn json(import: &Import, problems: &Problems) -> anyhow::Result<String> {
+fn json(import: &Import, problems: &Problems, outcome: Option<&Outcome>) -> anyhow::Result<String> {
     let lines = import.report.lines().map(|line| {
         let (result, why) = parts(&line.verdict);
         serde_json::json!({ "line": line.number, "text": line.text, "result": result, "why": why })
     });
-    let all = serde_json::json!({
+    let mut all = serde_json::json!({
         "configuration": import.text,
         "lines": lines.collect::<Vec<_>>(),
         "summary": import.report.summary(),
         "errors": problems.errors,
         "warnings": problems.warnings,
     });
+    if let Some(outcome) = outcome {
+        all["trial"] = serde_json::to_value(outcome)?;
+    }
     Ok(serde_json::to_string_pretty(&all)?)
 }

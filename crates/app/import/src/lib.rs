@@ -14,6 +14,7 @@
 //! | `conditions.rs` | requests that meet two sets of conditions of routes |
 //! | `model.rs` | the configuration that is built, and its text |
 //! | `report.rs` | the result of each line |
+//! | `trial.rs`, `trial/` | a translation beside the old proxy: requests, answers, differences |
 
 mod conditions;
 mod haproxy;
@@ -22,6 +23,7 @@ mod keepalived;
 mod model;
 mod nginx;
 mod report;
+pub mod trial;
 
 pub use report::{Line, Report, Verdict};
 

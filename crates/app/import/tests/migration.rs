@@ -213,3 +213,12 @@ fn files_that_end_anywhere_and_mixed_ones_are_translated_or_refused() {
         }
     }
 }
+
+#[test]
+fn the_page_lists_the_headers_that_a_trial_ignores() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/migration.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let all = equipoise_import::trial::IGNORED_HEADERS;
+    let missing: Vec<_> = all.iter().filter(|it| !page.contains(&format!("`{it}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
