@@ -195,8 +195,8 @@ fn usual() -> anyhow::Result<Place> {
 }
 
 /// The socket that the file states, otherwise the default one, `own`. The file's is often that of a
-/// service: a user who cannot use it, or while it does not run, means the process that this user
-/// has started, if there is one.
+/// service. If this user cannot connect to that one, a command without it means the process that
+/// the user has started.
 fn usual_of(file: &Path, own: PathBuf) -> anyhow::Result<Place> {
     match config::api_endpoints(file) {
         Ok(endpoints) => {

@@ -123,8 +123,8 @@ impl TicketKeys {
         Ok((new != *self).then_some(new))
     }
 
-    /// How far the clock that made these keys is ahead of `now` at least, if by more than a rotation.
-    /// Then a rotation at `now` would delete keys that another machine uses.
+    /// How far the clock that made these keys is ahead of `now` at least, if by more than a
+    /// rotation. Then a rotation at `now` would delete keys that another machine uses.
     pub fn ahead(&self, now: SystemTime) -> Option<Duration> {
         let newest = self.0.iter().map(|it| it.from).max()?;
         // A next key begins up to a rotation after the clock that made it.

@@ -15,8 +15,8 @@ pub(crate) struct Prepared {
     pub(super) learnt: Option<Learnt>,
 }
 
-/// The configurations of all reloads between reading and the switch. What they have learnt is not
-/// forgotten, whatever else changes during that time.
+/// The configurations of all reloads between reading and the switch. The addresses that they have
+/// learnt are kept, whatever else changes during that time.
 #[derive(Clone, Default)]
 pub(super) struct Preparing(Arc<Mutex<BTreeMap<u64, Arc<Config>>>>);
 

@@ -7,11 +7,11 @@ use serde_json::json;
 use crate::bed::{Instance, may_mount, serve_at};
 use crate::resolver::{A, Answer, Resolver};
 
-/// A process whose backend has an address, and its resolver.
+/// A process with a backend that has an address, and its resolver.
 struct Bed {
     instance: Instance,
     port: u16,
-    /// Names whose IPv4 addresses were asked for.
+    /// Names of which the IPv4 addresses were asked for.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
