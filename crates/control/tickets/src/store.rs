@@ -69,7 +69,7 @@ impl Now {
 /// Keys from the future: another controller's clock is ahead of this machine's by more than a
 /// rotation, or was.
 ///
-/// The controller with the clock that is behind does not rotate. Otherwise the two would replace each
+/// The controller that is behind does not rotate. Otherwise the two would replace each
 /// other's keys each minute, and no ticket would be valid for longer, also if the clock that is
 /// behind is the wrong one, as after a boot without NTP. It still opens tickets of these keys, and
 /// encrypts its own with keys of its process. Keys that no controller renews are replaced, so that
