@@ -15,8 +15,11 @@
  *   capture, captured  a capture of packets, which ends with the process. See capture.h.
  *   ports    one value, written by the program: the source address and port of each flow of
  *            full-nat. See ports.h.
+ *   translated  array of maps: its only entry is absent until a VIP has nat. Then it is an array of
+ *            one value, written by the program: limits.translated_lines lines of
+ *            EQP_TRANSLATED_WAYS words, each a flow of nat; 0: free. See translated.h.
  *
- * Userspace maps all four arrays. Sizes that depend on the configuration are in
+ * Userspace maps all arrays. Sizes that depend on the configuration are in
  * `struct eqp_limits`, which userspace writes before loading; the verifier sees them as constants.
  */
 #ifndef EQP_ABI_H
@@ -178,7 +181,7 @@ struct eqp_service {
 	__u64 salt; /* xored to digest_k0: flows of different VIPs differ */
 	__u32 backends_first; /* slot s is backend backends_first + s */
 	__u32 slots;
-	__u32 ring;          /* index of the Maglev table */
+	__u32 ring;          /* index of the Maglev table; services with equal tables share one */
 	__u32 ring_len;      /* entries in use; 0: no backend accepts new flows */
 	__u32 ring_next;     /* during a transition: the next table; otherwise equal to ring */
 	__u32 ring_next_len;
@@ -323,7 +326,6 @@ struct eqp_state_header {
  *   pending   limits.pending_buckets lines of eight words, each a flow and its slot; 0: free
  *   openings  limits.openings eqp_opening. See learn.h.
  *   touched   limits.touched_buckets times four odd 32-bit tags of flows in this interval; 0: free
- *   translated  limits.translated_lines lines of eight words, each a flow of nat; 0: free
  */
 #define EQP_TOUCHED_WAYS 4
 #define EQP_PENDING_WAYS 8
@@ -601,7 +603,6 @@ struct eqp_limits {
 	__u32 pending_shares_offset;
 	__u32 openings_offset;
 	__u32 openings; /* power of two */
-	__u32 translated_offset;
 	__u32 translated_lines; /* power of two, at most 2^30 */
 	__u32 loads_offset;
 	__u32 senders_offset;
@@ -705,7 +706,7 @@ EQP_ASSERT_SIZE(struct eqp_captured, 40);
 EQP_ASSERT_SIZE(struct eqp_source, 16);
 EQP_ASSERT_SIZE(struct eqp_source_set, 32);
 EQP_ASSERT_SIZE(struct eqp_port, 64);
-EQP_ASSERT_SIZE(struct eqp_limits, 232);
+EQP_ASSERT_SIZE(struct eqp_limits, 228);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

@@ -28,6 +28,14 @@ EQP_SHARED_MAP(state);
 EQP_SHARED_MAP(cpus);
 EQP_SHARED_MAP(ports);
 
+/* The map in its entry, if there is one, has a value of limits.translated_lines lines. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} translated SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -54,6 +62,15 @@ eqp_inline unsigned char *ports_memory(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&ports, &zero);
+}
+
+/* NULL: no VIP has had nat. */
+eqp_inline unsigned char *translated_memory(void)
+{
+	__u32 zero = 0;
+	void *lines = bpf_map_lookup_elem(&translated, &zero);
+
+	return lines ? bpf_map_lookup_elem(lines, &zero) : NULL;
 }
 
 eqp_inline unsigned char *cpu_memory(void)

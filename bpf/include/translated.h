@@ -3,8 +3,9 @@
  * nat: records the flows that clients opened by a VIP, so that only their replies are translated. A
  * client that uses the backend's address directly gets unchanged replies.
  *
- * An exact set in mapped memory: lines of EQP_TRANSLATED_WAYS words. The low bits of the digest of
- * the five-tuple (whatever the service's key) select the line. A word has
+ * An exact set in mapped memory, which exists from the first VIP with nat on: lines of
+ * EQP_TRANSLATED_WAYS words. The low bits of the digest of the five-tuple (whatever the service's
+ * key) select the line. A word has
  *   34 other bits of the digest
  *   12 bits: the slot of the backend
  *   16 bits: time of the last packet, in ticks of 2^31 ns; wraps after 39 hours (timeouts: a day)
@@ -49,17 +50,13 @@ eqp_inline __u64 digest_at_slot(const struct eqp_job *job, __u64 digest, __u32 s
 	return digest + (slot + 1ull) * EQP_TRANSLATED_SLOT_STEP;
 }
 
-eqp_inline __u64 *translated_line(const struct eqp_job *job, __u64 digest)
+/* Returns the line of a digest; NULL: there is no memory for flows. */
+eqp_inline __u64 *translated_line(__u64 digest)
 {
 	__u64 line = digest & (limits.translated_lines - 1);
-	unsigned char *lines = job->state + limits.translated_offset;
+	__u64 *lines = (__u64 *)translated_memory();
 
-	/*
-	 * The verifier limits the offset of a pointer: with many flows, the sum of both would be too
-	 * large.
-	 */
-	eqp_opaque(lines);
-	return (__u64 *)lines + line * EQP_TRANSLATED_WAYS;
+	return lines ? lines + line * EQP_TRANSLATED_WAYS : NULL;
 }
 
 eqp_inline __u64 translated_tick(void)
@@ -145,6 +142,7 @@ eqp_inline __u32 translated_rank(const struct eqp_job *job, __u64 word, __u64 ti
 /* The flow's word in its line, or the one to replace. */
 struct eqp_translated_search {
 	const struct eqp_job *job;
+	__u64 *line;
 	__u64 digest;
 	__u64 tick;
 	__u64 word;
@@ -165,8 +163,9 @@ eqp_inline __u64 is_not_zero(__u64 number)
  * Searches the flow's own word in its line, without a branch: the verifier would explore all paths,
  * and a CPU would mispredict.
  */
-eqp_inline bool translated_own(struct eqp_translated_search *search, const __u64 *line)
+eqp_inline bool translated_own(struct eqp_translated_search *search)
 {
+	const __u64 *line = search->line;
 	__u64 found = 0, at = 0, place;
 
 	/* From the last to the first, so that the first match stays. */
@@ -192,7 +191,7 @@ static long translated_step(__u32 place, void *argument)
 {
 	struct eqp_translated_search *search = argument;
 	const struct eqp_job *job = search->job;
-	__u64 word = eqp_read_once(translated_line(job, search->digest)[place & (EQP_TRANSLATED_WAYS - 1)]);
+	__u64 word = eqp_read_once(search->line[place & (EQP_TRANSLATED_WAYS - 1)]);
 	__u32 rank = translated_rank(job, word, search->tick);
 
 	if (rank < search->least) {
@@ -211,12 +210,13 @@ eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *
 {
 	struct eqp_translated_search search = {
 		.job = job,
+		.line = translated_line(digest),
 		.digest = digest,
 		.tick = translated_tick(),
 		.least = EQP_TRANSLATED_STAYS,
 	};
 
-	if (!translated_own(&search, translated_line(job, digest)) && any)
+	if (search.line && !translated_own(&search) && any)
 		repeat(EQP_TRANSLATED_WAYS, translated_step, &search);
 	return search;
 }
@@ -227,12 +227,12 @@ eqp_inline struct eqp_translated_search translated_search(const struct eqp_job *
  */
 eqp_inline bool translated_store(const struct eqp_translated_search *found, __u64 slot, __u64 stage)
 {
-	__u64 *line = translated_line(found->job, found->digest);
 	__u64 word = translated_word(found->digest, slot, found->tick, stage);
 
 	if (word == found->word)
 		return false;
-	__sync_val_compare_and_swap(&line[found->place & (EQP_TRANSLATED_WAYS - 1)], found->word, word);
+	__sync_val_compare_and_swap(&found->line[found->place & (EQP_TRANSLATED_WAYS - 1)],
+				    found->word, word);
 	return true;
 }
 
@@ -245,7 +245,7 @@ eqp_cold bool translated_put(const struct eqp_job *job, __u64 digest)
 	struct eqp_translated_search found = translated_search(job, digest, true);
 	__u64 stage = EQP_TRANSLATED_ASKED;
 
-	if (found.least == EQP_TRANSLATED_STAYS) {
+	if (!found.line || found.least == EQP_TRANSLATED_STAYS) {
 		count_reason(job, EQP_NOTE_REPLIES_FULL);
 		return true;
 	}
@@ -264,7 +264,7 @@ eqp_cold bool translated_find(const struct eqp_job *job, __u64 digest, __u32 slo
 	struct eqp_translated_search found = translated_search(job, digest, false);
 	__u64 stage = found.word & EQP_TRANSLATED_STAGE_MASK;
 
-	if (found.least == EQP_TRANSLATED_STAYS || translated_slot(found.word) != slot ||
+	if (!found.line || found.least == EQP_TRANSLATED_STAYS || translated_slot(found.word) != slot ||
 	    translated_is_over(job, found.word, found.tick))
 		return false;
 	/* An ICMP error from a router is not a packet of the flow. */

@@ -8,7 +8,7 @@
 _Thread_local struct eqp_host *eqp_host;
 
 struct eqp_host *eqp_host_new(unsigned char *tables, unsigned char *state, unsigned char *cpus,
-			      unsigned char *ports, const unsigned char *constants)
+			      unsigned char *ports, unsigned char *translated, const unsigned char *constants)
 {
 	struct eqp_host *host = calloc(1, sizeof(*host));
 
@@ -18,6 +18,7 @@ struct eqp_host *eqp_host_new(unsigned char *tables, unsigned char *state, unsig
 	host->state = state;
 	host->cpus = cpus;
 	host->ports = ports;
+	host->translated = translated;
 	memcpy(&host->constants, constants, sizeof(host->constants));
 	return host;
 }

@@ -46,6 +46,7 @@ struct eqp_host {
 	unsigned char *state;
 	unsigned char *cpus;
 	unsigned char *ports;
+	unsigned char *translated; /* NULL: none */
 	struct eqp_limits constants;
 	__u32 cpu;
 	__u32 redirected_to; /* 0: not redirected */
@@ -171,6 +172,11 @@ static inline unsigned char *state_memory(void)
 static inline unsigned char *ports_memory(void)
 {
 	return eqp_host->ports;
+}
+
+static inline unsigned char *translated_memory(void)
+{
+	return eqp_host->translated;
 }
 
 static inline unsigned char *cpu_memory(void)

@@ -41,6 +41,7 @@ unsafe extern "C" {
         state: *mut u8,
         cpus: *mut u8,
         ports: *mut u8,
+        translated: *mut u8,
         constants: *const u8,
     ) -> *mut Host;
     fn eqp_host_free(host: *mut Host);
@@ -134,9 +135,12 @@ impl HostProgram {
         let state = memory.state.area().start().as_ptr();
         let cpus = memory.cpus_area().start().as_ptr();
         let ports = memory.ports.area().start().as_ptr();
+        let translated = memory.translated.area();
+        let translated = translated.map_or(std::ptr::null_mut(), |area| area.start().as_ptr());
+        let constants = limits.as_bytes().as_ptr();
         // SAFETY: the areas have the sizes of the limits (`Memory::over` checks it), and `_memory`
         // keeps them. The C code reads the whole struct of limits: both sides assert its size.
-        let host = unsafe { eqp_host_new(tables, state, cpus, ports, limits.as_bytes().as_ptr()) };
+        let host = unsafe { eqp_host_new(tables, state, cpus, ports, translated, constants) };
         let host = NonNull::new(host).expect("memory for the program's tables");
         HostProgram { host, redirected_to: 0, _memory: memory.clone() }
     }

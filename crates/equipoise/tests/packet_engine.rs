@@ -121,7 +121,11 @@ impl Bed {
     }
 
     fn connect(&self, vip: u8) -> Session {
-        let to = SocketAddr::new(Bed::vip(vip), 80);
+        self.connect_to(vip, 80)
+    }
+
+    fn connect_to(&self, vip: u8, port: u16) -> Session {
+        let to = SocketAddr::new(Bed::vip(vip), port);
         let stream = self.site.client.enter(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Session::of(stream).unwrap()
@@ -467,6 +471,46 @@ fn a_reload_follows_the_file_without_moving_a_flow_or_is_refused() {
     assert!(!bed.has_program("eth0"));
     assert_eq!(bed.status().get("packet"), None);
     stop(process);
+}
+
+#[test]
+fn the_first_vip_with_nat_may_come_with_a_reload_and_takes_memory_only_then() {
+    let Some(bed) = Bed::new("first-nat") else { return };
+    let address = |index| SocketAddr::new(bed.site.backend_address(index, false), PORT);
+    let direct = format!(
+        "[[pool]]\nname = \"direct\"\nbackends = [\"{}\", \"{}\"]\n\
+         [[packet]]\nvip = \"{}:{PORT}/tcp\"\ninterface = \"eth0\"\n\
+         forward = \"direct-routing\"\npool = \"direct\"\n",
+        address(0),
+        address(1),
+        Bed::vip(1)
+    );
+    for backend in &bed.site.backends {
+        backend.hidden_address(Bed::vip(1)).unwrap();
+    }
+    bed.configure(&direct, "");
+    let mut process = bed.start(&[]);
+    let bytes = || bed.status()["packet"]["kernel_bytes"].as_u64().unwrap();
+    let (flows, without) = (bed.pins().join("translated-flows"), bytes());
+    assert!(bed.pins().join("tables").exists() && !flows.exists());
+    let mut sessions: Vec<_> = (0..10).map(|_| bed.connect_to(1, PORT)).collect();
+
+    bed.configure(&format!("{direct}{}", bed.vips(1)), "");
+    bed.done(&["reload"]);
+    assert!(flows.exists());
+    assert_eq!(bytes() - without, 16 * 4096, "for [flows] max");
+    sessions.extend((0..10).map(|_| bed.connect(1)));
+    assert_kept(&mut sessions);
+
+    // The next process knows which replies are those of nat.
+    process.signal(Signal::KILL);
+    process.wait().unwrap();
+    let process = bed.start(&[]);
+    says(&process, "went on with the tables of an earlier process");
+    assert_eq!(bytes() - without, 16 * 4096);
+    assert_kept(&mut sessions);
+    stop(process);
+    assert!(!bed.pins().exists());
 }
 
 #[test]

@@ -130,7 +130,8 @@ pub struct Control {
 struct Seeds {
     digest: Seed,
     vip: u32,
-    rings: SipHash13,
+    /// The same for all VIPs: those with equal pools have equal rings, and share one.
+    rings: u64,
     salts: SipHash13,
 }
 
@@ -142,7 +143,7 @@ impl Seeds {
         Seeds {
             digest: seed("flows"),
             vip: hash.hash("vips") as u32,
-            rings: SipHash13::with_seed(seed("rings")),
+            rings: hash.hash("rings"),
             salts: SipHash13::with_seed(seed("salts")),
         }
     }

@@ -39,9 +39,10 @@ pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use ledger::{Ledger, LedgerError, LedgerPin, Seats};
 pub use limits::{Capacity, Limits};
-pub use memory::{Area, CpuMemory, MapError, Memory, PortsMemory, StateMemory};
+pub use memory::{Area, CpuMemory, MapError, Memory, PortsMemory, StateMemory, TranslatedMemory};
 pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
+    TRANSLATED_FLOWS, TranslatedFlows,
 };
 pub use quic::{NotHex, Quic, QuicConfig, QuicKey, ServerId};
 pub use reason::Reason;

@@ -110,13 +110,13 @@ limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
     macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, sources_offset, sources_max, source_sets_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
-    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_offset, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
+    pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
     cpu_sketches_offset, sample_every,
     ports_bytes, port_lines, ports_offset, ports_max,
 }
 
-const _: () = assert!(size_of::<Limits>() == 232);
+const _: () = assert!(size_of::<Limits>() == 228);
 
 const LINE_BYTES: usize = 64;
 
@@ -256,7 +256,6 @@ impl Limits {
         self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
         self.openings_offset = at.place::<Opening>(self.openings);
         self.touched_offset = at.place::<[u32; TOUCHED_WAYS]>(self.touched_buckets);
-        self.translated_offset = at.place::<[u64; TRANSLATED_WAYS]>(self.translated_lines);
         self.state_bytes = at.0 as u32;
     }
 
@@ -288,6 +287,11 @@ impl Limits {
     pub fn shared_sizes(&self, capacity: &Capacity) -> SharedSizes {
         SharedSizes::new(capacity.pins as usize, None)
             .with_extra(self.copy_bytes - self.directory_offset)
+    }
+
+    /// Bytes of the flows of nat.
+    pub(crate) fn translated_bytes(&self) -> u32 {
+        self.translated_lines * size_of::<[u64; TRANSLATED_WAYS]>() as u32
     }
 
     /// Bytes of the directory and the tables behind it.
@@ -334,9 +338,11 @@ mod tests {
                 assert!(offset < Limits::ARRAY_OFFSET_MAX, "{name} {offset} of {capacity:?}");
             }
             // The kernel has no larger values of a map.
-            for bytes in
-                [limits.tables_bytes, limits.state_bytes, limits.cpu_bytes, limits.ports_bytes]
-            {
+            let Limits { tables_bytes, state_bytes, cpu_bytes, ports_bytes, .. } = limits;
+            let translated_bytes = limits.translated_bytes();
+            // One array, whose last line begins below.
+            assert!(translated_bytes <= Limits::ARRAY_OFFSET_MAX);
+            for bytes in [tables_bytes, state_bytes, cpu_bytes, ports_bytes, translated_bytes] {
                 assert!(i32::try_from(bytes).is_ok(), "{bytes} bytes of {capacity:?}");
             }
         }

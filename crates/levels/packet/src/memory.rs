@@ -1,4 +1,4 @@
-//! The four mapped areas that the program and userspace share, with typed access.
+//! The mapped areas that the program and userspace share, with typed access.
 
 mod openings;
 mod recent;
@@ -8,9 +8,9 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use equipoise_pog::publish::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -219,12 +219,6 @@ impl StateMemory {
         [&share[0], &share[1], &share[2]]
     }
 
-    /// Lines of eight words, each a flow of nat, one after another.
-    pub fn translated(&self) -> &[AtomicU64] {
-        let words = self.limits.translated_lines as usize * TRANSLATED_WAYS;
-        self.area.words(self.limits.translated_offset as usize, words)
-    }
-
     /// Active and inactive connections of a backend index.
     pub fn load(&self, backend: usize) -> [&AtomicU32; 2] {
         let loads = self
@@ -285,6 +279,40 @@ impl PortsMemory {
         const BYTES: usize = size_of::<Port>();
         let index = index & (self.limits.ports_max as usize - 1);
         self.area.words(self.limits.ports_offset as usize + index * BYTES, BYTES / 8)
+    }
+}
+
+/// The flows of nat, which only the program writes. They exist from the first VIP with nat on.
+#[derive(Clone, Debug)]
+pub struct TranslatedMemory {
+    area: Arc<OnceLock<Area>>,
+    limits: Limits,
+}
+
+impl TranslatedMemory {
+    fn absent(limits: Limits) -> TranslatedMemory {
+        TranslatedMemory { area: Arc::default(), limits }
+    }
+
+    /// Begins to exist, over an area of [`Limits::translated_bytes`]. Later calls do nothing.
+    ///
+    /// # Panics
+    /// If the area is too small.
+    pub(crate) fn begin(&self, area: Area) {
+        let bytes = self.limits.translated_bytes() as usize;
+        assert!(area.len() >= bytes, "the flows of nat have the layout's size");
+        let _ = self.area.set(area);
+    }
+
+    /// The mapping, if it exists.
+    pub fn area(&self) -> Option<&Area> {
+        self.area.get()
+    }
+
+    /// Lines of eight words, each a flow of nat, one after another. Empty: they do not exist.
+    pub fn words(&self) -> &[AtomicU64] {
+        let words = self.limits.translated_lines as usize * TRANSLATED_WAYS;
+        self.area().map_or(&[], |area| area.words(0, words))
     }
 }
 
@@ -384,11 +412,14 @@ pub struct Memory {
     pub cpus: Vec<CpuMemory>,
     /// Ports of full-nat's flows.
     pub ports: PortsMemory,
+    /// Flows of nat.
+    pub translated: TranslatedMemory,
     cpus_area: Arc<Area>,
 }
 
 impl Memory {
-    /// Memory of this process, for a program compiled for the host, the twin and tests.
+    /// Memory of this process, for a program compiled for the host, the twin and tests. With memory
+    /// for flows of nat.
     ///
     /// # Errors
     /// [`MapError`]
@@ -398,16 +429,20 @@ impl Memory {
         let state_bytes = limits.state_bytes as usize;
         let cpus_bytes = limits.cpu_bytes as usize * limits.cpus_max as usize;
         let ports_bytes = limits.ports_bytes as usize;
-        Ok(Memory::over(
+        let translated_bytes = limits.translated_bytes() as usize;
+        let memory = Memory::over(
             Region::anonymous(tables_bytes).map_err(failed("tables", tables_bytes))?,
             Area::anonymous(state_bytes).map_err(failed("state", state_bytes))?,
             Area::anonymous(cpus_bytes).map_err(failed("cpus", cpus_bytes))?,
             Area::anonymous(ports_bytes).map_err(failed("ports", ports_bytes))?,
             limits,
-        ))
+        );
+        let translated = Area::anonymous(translated_bytes);
+        memory.translated.begin(translated.map_err(failed("translated", translated_bytes))?);
+        Ok(memory)
     }
 
-    /// Over mappings of the sizes that `limits` says.
+    /// Over mappings of the sizes that `limits` says. Without flows of nat.
     ///
     /// # Panics
     /// If one is too small.
@@ -421,7 +456,8 @@ impl Memory {
             .collect();
         let state = StateMemory::new(Arc::new(state), *limits);
         let ports = PortsMemory::new(Arc::new(ports), *limits);
-        Memory { tables: Arc::new(tables), state, cpus, ports, cpus_area }
+        let translated = TranslatedMemory::absent(*limits);
+        Memory { tables: Arc::new(tables), state, cpus, ports, translated, cpus_area }
     }
 
     /// The mapping of all CPUs.

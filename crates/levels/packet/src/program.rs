@@ -2,6 +2,7 @@
 
 mod decapsulator;
 mod log;
+mod translated;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,13 +21,14 @@ use crate::limits::Limits;
 use crate::memory::{Area, MapError, Memory};
 
 pub use self::decapsulator::{Decapsulated, Decapsulator};
+pub use self::translated::{TRANSLATED_FLOWS, TranslatedFlows};
 
 /// The compiled programs, as an ELF object.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 
 /// The maps that userspace shares with the program, as they are named in it and where they are
 /// pinned.
-pub const MAPS: [&str; 5] = ["tables", "state", "cpus", "fragments", "ports"];
+pub const MAPS: [&str; 6] = ["tables", "state", "cpus", "fragments", "ports", translated::HOLDER];
 
 /// The programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,11 +142,12 @@ pub struct Program {
     object: Object,
     limits: Limits,
     memory: Memory,
+    translated: Option<TranslatedFlows>,
 }
 
 impl Program {
     /// Loads the programs with maps of their own, all zero: packets pass until tables are
-    /// published.
+    /// published. Without memory for flows of nat: see [`Program::translate`].
     ///
     /// # Errors
     /// [`LoadError`]
@@ -178,24 +181,38 @@ impl Program {
         let refused = |source| LoadError::Refused { log: log.end(), source };
         let mut object = ObjectBuilder::default().open_memory(object).map_err(refused)?;
         prepare(&mut object, limits).map_err(refused)?;
-        if let Some(folder) = pins {
-            for mut map in object.maps_mut() {
+        let mut example = None;
+        for mut map in object.maps_mut() {
+            if !MAPS.iter().any(|name| map.name() == *name) {
+                continue;
+            }
+            if let Some(folder) = pins {
                 let path = folder.join(map.name());
-                if MAPS.iter().any(|name| map.name() == *name) {
-                    map.reuse_pinned_map(&path)
-                        .map_err(|source| LoadError::Pinned { path, source })?;
-                }
+                map.reuse_pinned_map(&path).map_err(|source| LoadError::Pinned { path, source })?;
+            } else if map.name() == translated::HOLDER {
+                example = Some(TranslatedFlows::shape(&mut map, limits)?);
             }
         }
         let object =
             object.load().map_err(|source| LoadError::of(source, &log, map_bytes(limits)))?;
+        drop(example);
         let memory = map_memory(&object, limits)?;
-        Ok(Program { object, limits: *limits, memory })
+        let mut program = Program { object, limits: *limits, memory, translated: None };
+        if let Some(flows) = pins.map(TranslatedFlows::pinned).transpose()?.flatten() {
+            program.translate(flows)?;
+        }
+        Ok(program)
     }
 
     /// The sizes it was loaded with.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Bytes of the maps, except fragments and captures.
+    pub fn map_bytes(&self) -> usize {
+        let translated = self.memory.translated.area().map_or(0, Area::len);
+        map_bytes(&self.limits) + translated
     }
 
     /// Returns the memory that it shares with userspace.
@@ -291,6 +308,7 @@ fn prepare(object: &mut OpenObject, limits: &Limits) -> libbpf_rs::Result<()> {
     Ok(())
 }
 
+/// Bytes of the maps that are always there, except fragments.
 fn map_bytes(limits: &Limits) -> usize {
     limits.tables_bytes as usize
         + limits.state_bytes as usize

@@ -11,7 +11,7 @@ use equipoise_packet::abi::{
     BACKEND_LIVE, BACKEND_REACHABLE, Backend, EventKind, Forward, How, Service,
 };
 use equipoise_packet::{
-    Capacity, CpuMemory, Digest, Entry, KeyBytes, Limits, Memory, Program, Reason,
+    Capacity, CpuMemory, Digest, Entry, KeyBytes, Limits, Memory, Program, Reason, TranslatedFlows,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::{FiveTupleV4, Seed};
@@ -230,6 +230,41 @@ fn what_is_not_for_a_vip_passes_and_what_cannot_be_sent_is_counted() {
         assert_eq!(run(&short).0, XDP_DROP, "{which}");
         assert_eq!(reasons(memory, Some(5), Reason::HeaderShort), 1, "{which}");
     });
+}
+
+#[test]
+fn nat_gets_memory_for_its_flows_while_the_program_runs() {
+    let limits = Limits::new(&CAPACITY);
+    let mut tables = tables(&limits);
+    let nat = Service {
+        backends_first: 3,
+        slots: 2,
+        ring: 1,
+        ring_len: 251,
+        number: 6,
+        forward: Forward::Nat as u8,
+        ..Service::default()
+    };
+    tables.service(3, &nat);
+    tables.exact("198.51.100.1", 81, TCP, 3);
+    let Some(mut program) = loaded(&limits) else { return };
+    let memory = program.memory().clone();
+    tables.publish(&memory, &CAPACITY);
+    let sizes = program.map_bytes();
+    let send = |program: &mut Program, source_port| {
+        let run = program.run(&frame(TCP, source_port, 81, 0x10), 1).unwrap();
+        assert_eq!((run.verdict, &run.packet[30..33]), (XDP_TX, &[10, 0, 0][..]));
+        reasons(&memory, Some(6), Reason::RepliesFull)
+    };
+    assert_eq!(send(&mut program, 1), 1, "without memory, the flow is forwarded and noted");
+    assert!(!program.translates() && memory.translated.words().is_empty());
+    program.translate(TranslatedFlows::create(&limits).unwrap()).unwrap();
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    let recorded = || memory.translated.words().iter().filter(|it| it.load(relaxed) != 0).count();
+    assert_eq!((send(&mut program, 1), recorded()), (1, 1));
+    assert_eq!((send(&mut program, 2), recorded()), (1, 2));
+    assert_eq!(send(&mut program, 2), 1);
+    assert_eq!(program.map_bytes() - sizes, memory.translated.words().len() * 8);
 }
 
 /// Not a benchmark: says what a run costs here. `cargo test --release -- --ignored --nocapture`

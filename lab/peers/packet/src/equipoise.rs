@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use anyhow::{Context, Result};
 use equipoise_packet::abi::{Forward, How};
 use equipoise_packet::{
-    Capacity, CpuMemory, Entry, Limits, OBJECT, Program, Reason, TablesPublisher,
+    Capacity, CpuMemory, Entry, Limits, OBJECT, Program, Reason, TRANSLATED_FLOWS, TablesPublisher,
+    TranslatedFlows,
 };
 
 use libbpf_rs::MapCore;
@@ -61,7 +62,10 @@ impl Equipoise {
     ) -> Result<Equipoise> {
         let capacity = capacity(traffic, &plan, cpus);
         let limits = Limits::new(&capacity);
-        let program = Program::load_build(object, &limits)?;
+        let mut program = Program::load_build(object, &limits)?;
+        if plan.forward == Forward::Nat {
+            program.translate(TranslatedFlows::create(&limits)?)?;
+        }
         let publisher = tables::publish(program.memory(), &limits, &capacity, traffic, &plan)?;
         Ok(Equipoise { name, program, plan, traffic: *traffic, logged: 0, _publisher: publisher })
     }
@@ -97,7 +101,11 @@ impl Contender for Equipoise {
             }
         }
         for backend in 0..usize::from(self.plan.backends) {
-            let packets: u64 = memory.cpus.iter().map(|cpu| cpu.backend(backend)[0]).sum();
+            let of_vip = |cpu: &CpuMemory, vip| {
+                cpu.backend(tables::first_backend(vip, &self.plan) + backend)[0]
+            };
+            let of_cpu = |cpu| (0..self.traffic.vips).map(|vip| of_vip(cpu, vip)).sum::<u64>();
+            let packets: u64 = memory.cpus.iter().map(of_cpu).sum();
             counters.backends += usize::from(packets > 0);
         }
         Ok(counters)
@@ -131,12 +139,12 @@ impl Contender for Equipoise {
 
     fn maps(&self) -> Result<Vec<(String, u64)>> {
         let object = self.program.object();
-        object
-            .maps()
-            .map(|map| {
-                let name = map.name().to_str().context("names of maps are text")?.to_string();
-                Ok((name, map_bytes(map.as_fd())?))
-            })
-            .collect()
+        let of_object = object.maps().map(|map| {
+            let name = map.name().to_str().context("names of maps are text")?.to_string();
+            Ok((name, map_bytes(map.as_fd())?))
+        });
+        let flows = self.program.translated().map(TranslatedFlows::map);
+        let flows = flows.map(|map| Ok((TRANSLATED_FLOWS.to_string(), map_bytes(map.as_fd())?)));
+        of_object.chain(flows).collect()
     }
 }

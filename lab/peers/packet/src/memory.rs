@@ -23,6 +23,7 @@ pub(crate) fn measure(case: &Case, row: &mut Row) -> Result<()> {
         ifindex: 1,
         sample_every: 64,
         replaced: None,
+        own_rings: false,
     };
     let size = Size { lru: case.count("lru")? as u32, vips: VIPS_ROOM, backends: BACKENDS };
     let katran = taken(|| {

@@ -45,7 +45,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
     for (name, forward, build) in BUILDS {
         let (backends, ifindex) = (BACKENDS, LOOPBACK);
         let (pinned, sample_every, replaced) = (false, 0, None);
-        let tables = Plan { forward, backends, pinned, ifindex, sample_every, replaced };
+        let tables =
+            Plan { forward, backends, pinned, ifindex, sample_every, replaced, own_rings: false };
         let mut balancer = Equipoise::load_build(build, name, &traffic, tables, 1)?;
         driver.introduce(&mut balancer)?;
         bench::check(&mut driver, &balancer, &traffic)?;

@@ -35,7 +35,8 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
     for (name, replaced) in [("gue", None), ("tenth", Some(10)), ("all", Some(1))] {
         let (forward, backends, ifindex) = (Forward::Gue, BACKENDS, LOOPBACK);
         let (pinned, sample_every) = (false, 0);
-        let plan = Plan { forward, backends, pinned, ifindex, sample_every, replaced };
+        let plan =
+            Plan { forward, backends, pinned, ifindex, sample_every, replaced, own_rings: false };
         let mut balancer = Equipoise::load(name, &traffic, plan, 1)?;
         driver.introduce(&mut balancer)?;
         // Packets of one in ten flows are larger.

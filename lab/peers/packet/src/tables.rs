@@ -42,6 +42,9 @@ pub(crate) struct Plan {
     pub(crate) ifindex: u32,
     /// Packets for each sample of flows' bytes; 0: none.
     pub(crate) sample_every: u32,
+    /// Each VIP has a ring of its own, as with pools that differ. Otherwise all share one, as the
+    /// control side writes it for equal pools.
+    pub(crate) own_rings: bool,
     /// With a second chance: one entry of the ring in so many has another backend than before.
     pub(crate) replaced: Option<usize>,
 }
@@ -111,7 +114,14 @@ impl Words<'_> {
                 let set = source_set(traffic, vip);
                 self.put(limits.source_sets_offset, vip as usize, set);
             }
-            let start = self.index(limits.rings_offset) * 8 + vip as usize * ring.len() * 2;
+            for number in 0..plan.backends {
+                let index = first_backend(vip, plan) + usize::from(number);
+                self.put(limits.backends_offset, index, backend(traffic, (index, number), plan));
+            }
+        }
+        let rings = if plan.own_rings { traffic.vips as usize } else { 1 };
+        for index in 0..rings {
+            let start = self.index(limits.rings_offset) * 8 + index * ring.len() * 2;
             self.put_ring(start, ring.iter().copied());
             if let Some(each) = plan.replaced {
                 let replaced = |(position, slot): (usize, &u16)| match position % each {
@@ -124,10 +134,6 @@ impl Words<'_> {
         }
         let (address, _) = octets(traffic.family.backend(usize::from(SOURCE)));
         self.put(limits.sources_offset, 0, Source { address });
-        for number in 0..plan.backends {
-            let backend = backend(traffic, number, plan);
-            self.put(limits.backends_offset, usize::from(number), backend);
-        }
     }
 
     /// Writes the slots of a ring at an offset in bytes.
@@ -215,18 +221,20 @@ fn directory(limits: &Limits, plan: &Plan) -> Directory {
 }
 
 fn service(traffic: &Traffic, vip: u32, ring_len: usize, plan: &Plan) -> Service {
+    let ring = if plan.own_rings { vip } else { 0 };
     let second_chance = Service {
-        sequence: traffic.vips + vip,
+        sequence: traffic.vips + ring,
         sequence_len: ring_len as u32,
         flags: SERVICE_SECOND_CHANCE,
         ..Service::default()
     };
     Service {
         salt: salt(vip),
+        backends_first: first_backend(vip, plan) as u32,
         slots: u32::from(plan.backends),
-        ring: vip,
+        ring,
         ring_len: ring_len as u32,
-        ring_next: vip,
+        ring_next: ring,
         ring_next_len: ring_len as u32,
         number: vip as u16,
         forward: plan.forward as u8,
@@ -249,7 +257,12 @@ fn source_set(traffic: &Traffic, vip: u32) -> SourceSet {
     SourceSet { vip: address, first: 0, sources: 1, port_first, ports, tcp, closing, udp, service }
 }
 
-fn backend(traffic: &Traffic, number: u16, plan: &Plan) -> Backend {
+/// Returns the index of a VIP's first backend: each VIP has entries and counters of its own.
+pub(crate) fn first_backend(vip: u32, plan: &Plan) -> usize {
+    vip as usize * usize::from(plan.backends)
+}
+
+fn backend(traffic: &Traffic, (index, number): (usize, u16), plan: &Plan) -> Backend {
     let (address, family) = octets(traffic.family.backend(usize::from(number)));
     Backend {
         address,
@@ -260,7 +273,7 @@ fn backend(traffic: &Traffic, number: u16, plan: &Plan) -> Backend {
         destination_mac: mac(number),
         source_mac: BALANCER_MAC,
         mtu: MTU,
-        number,
+        number: index as u16,
         weight: 100,
         ..Backend::default()
     }

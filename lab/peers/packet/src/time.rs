@@ -94,9 +94,13 @@ impl Time {
                 continue;
             }
             let (backends, ifindex) = (BACKENDS, LOOPBACK);
-            let tables = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
+            let (replaced, own_rings) = (None, false);
+            let tables =
+                Plan { forward, backends, pinned, ifindex, sample_every, replaced, own_rings };
             ours.push(ready(&mut driver, name, &traffic, tables)?);
             if name == "direct" && traffic.vips > 1 {
+                let own = Plan { own_rings: true, ..tables };
+                ours.push(ready(&mut driver, "own_rings", &traffic, own)?);
                 let traffic = Traffic { vips: 1, ..traffic };
                 ours.push(ready(&mut driver, "one_vip", &traffic, tables)?);
             }
@@ -145,6 +149,9 @@ impl Time {
         }
         if let (Some(one), Some(other)) = (of("direct"), of("one_vip")) {
             row.figure("vips_more_ns", times.more(one, other));
+        }
+        if let (Some(one), Some(other)) = (of("own_rings"), of("one_vip")) {
+            row.figure("own_rings_more_ns", times.more(one, other));
         }
         let now = ["direct_ns", "tunnel_ns"].map(|name| row.number(name).unwrap_or(f64::NAN));
         let first = *self.first.get_or_insert(now);

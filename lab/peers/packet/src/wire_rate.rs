@@ -44,7 +44,15 @@ pub(crate) fn measure(case: &Case, row: &mut Row, seed: u64, repetitions: usize)
         // Back by the interface that they came by: XDP_TX, as the Katran-style program does.
         let ifindex = wire.network.balancer.ifindex;
         let (backends, pinned, sample_every) = (BACKENDS, false, 64);
-        let plan = Plan { forward, backends, pinned, ifindex, sample_every, replaced: None };
+        let plan = Plan {
+            forward,
+            backends,
+            pinned,
+            ifindex,
+            sample_every,
+            replaced: None,
+            own_rings: false,
+        };
         let mut balancer = Equipoise::load(name, &traffic, plan, cpus)?;
         driver.introduce(&mut balancer)?;
         contenders.push(Box::new(balancer));

@@ -31,10 +31,9 @@ use crate::slots::{Holder, Slots};
 use crate::snapshot::{BackendId, OwnTimeouts, Standing, VipId};
 
 impl Seeds {
-    /// Returns the salt of a VIP's flow digests and the seed of its rings.
-    pub(super) fn of_vip(&self, vip: &VipId) -> (u64, u64) {
-        let text = vip.to_string();
-        (self.salts.hash(&text[..]), self.rings.hash(&text[..]))
+    /// Returns the salt of a VIP's flow digests: flows of VIPs with equal rings are independent.
+    pub(super) fn salt(&self, vip: &VipId) -> u64 {
+        self.salts.hash(&vip.to_string()[..])
     }
 }
 
@@ -171,7 +170,7 @@ impl Control {
             sequence,
             quic,
         } = published;
-        let (salt, ring_seed) = self.seeds.of_vip(&vip);
+        let salt = self.seeds.salt(&vip);
         let is_between = service.flags & SERVICE_TRANSITION != 0;
         let pick = Pick::from_number(service.pick)?;
         let change = match service.flags {
@@ -206,7 +205,6 @@ impl Control {
             pick,
             scheduler: None,
             salt,
-            ring_seed,
             listed: Vec::new(),
             slots: Slots::adopted(holders.collect(), now),
             rings,

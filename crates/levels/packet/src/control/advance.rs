@@ -36,7 +36,7 @@ impl Control {
         if !service.is_stale {
             return;
         }
-        let (ring, turns) = service.wanted(self.limits.ring_entries as usize);
+        let (ring, turns) = service.wanted(self.limits.ring_entries as usize, self.seeds.rings);
         let needed = usize::from(ring != *service.rings.current)
             + usize::from(service.rings.turns.entries().is_empty() && !turns.entries().is_empty());
         if used + needed > self.limits.rings_max as usize {
@@ -58,7 +58,7 @@ impl Control {
         if service.rings.current.entries().is_empty() {
             // No flow of this balancer uses the current ring.
             service.rings.current = ring;
-            service.note_drained(self.limits.ring_entries as usize);
+            service.note_drained(self.limits.ring_entries as usize, self.seeds.rings);
             return;
         }
         service.rings.next = Some(ring);

@@ -160,8 +160,8 @@ impl Control {
         if self.flows.total(number as u16) > 0 {
             self.forget_service(number as u16);
         }
-        let (salt, ring_seed) = self.seeds.of_vip(&spec.id());
-        self.services[number] = Some(Service::new(spec, salt, ring_seed));
+        let salt = self.seeds.salt(&spec.id());
+        self.services[number] = Some(Service::new(spec, salt));
         for cpu in self.memories.iter().flat_map(|memory| &memory.cpus) {
             cpu.clear_service(number);
         }

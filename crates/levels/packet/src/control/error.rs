@@ -144,6 +144,17 @@ pub enum ApplyError {
         /// The VIP.
         vip: VipId,
     },
+    /// nat: the kernel has no memory for its flows.
+    #[error(
+        "the first VIP with nat needs {bytes} bytes of kernel memory, and there are none ({error}): \
+         lower [flows] max, or raise the memory limit"
+    )]
+    NoTranslated {
+        /// Size of the map.
+        bytes: u64,
+        /// The error of the kernel.
+        error: String,
+    },
     /// full-nat: there are too many source addresses.
     #[error("all VIPs have {wanted} source addresses, and there is room for {room}: use fewer")]
     TooManySources {

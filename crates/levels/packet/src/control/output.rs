@@ -85,16 +85,23 @@ impl Output {
         Ok((output, published.map(|(_, published)| published)))
     }
 
-    /// Places exactly these rings in the directory; existing rings keep their index. `None` if
-    /// there are too many.
-    pub(super) fn place(&mut self, rings: &[Arc<Ring>]) -> Option<()> {
+    /// Places exactly these rings in the directory; existing rings keep their index. Equal rings
+    /// become one, so that VIPs with equal pools need the CPU's cache for only one. `None` if there
+    /// are too many.
+    pub(super) fn place(&mut self, rings: &mut [&mut Arc<Ring>]) -> Option<()> {
         for held in &mut self.rings {
             if held.as_ref().is_some_and(|held| !rings.iter().any(|it| Arc::ptr_eq(it, held))) {
                 *held = None;
             }
         }
         for ring in rings {
-            if self.index(ring).is_none() {
+            if self.index(ring).is_some() {
+                continue;
+            }
+            let mut held = self.rings.iter().flatten();
+            if let Some(equal) = held.find(|held| *held == *ring) {
+                **ring = Arc::clone(equal);
+            } else {
                 let free = self.rings.iter().position(Option::is_none)?;
                 self.rings[free] = Some(ring.clone());
                 write_ring(&self.limits, free as u32, ring.entries(), &mut self.words);
@@ -181,4 +188,56 @@ fn published(memory: &Memory, limits: &Limits) -> Result<(Vec<u64>, Published), 
     let published =
         directory::read(limits, &words).ok_or(ControlError::Foreign { what: "damaged" })?;
     Ok((words, published))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output() -> Output {
+        let capacity = Capacity { rings: 4, ring_entries: 7, ..Capacity::default() };
+        let limits = Limits::new(&capacity);
+        let memory = Memory::anonymous(&limits).unwrap();
+        let pins = PinSet::empty(capacity.pins as usize, Some(7)).unwrap();
+        Output::open(&[memory], &capacity, limits, &pins).unwrap().0
+    }
+
+    fn ring(slots: [u16; 7]) -> Arc<Ring> {
+        Arc::new(Ring::of(slots.to_vec()))
+    }
+
+    fn place<const N: usize>(output: &mut Output, rings: &mut [Arc<Ring>; N]) -> [Option<u32>; N] {
+        output.place(&mut rings.iter_mut().collect::<Vec<_>>()).unwrap();
+        rings.each_ref().map(|ring| output.index(ring))
+    }
+
+    #[test]
+    fn equal_rings_share_a_place_until_one_changes() {
+        let mut output = output();
+        let (all, other) = ([0, 1, 2, 0, 1, 2, 0], [0, 1, 0, 0, 1, 1, 0]);
+        let mut rings = [ring(all), ring(all), ring(all)];
+        assert_eq!(place(&mut output, &mut rings), [Some(0); 3]);
+        let written = output.version;
+        assert_eq!(place(&mut output, &mut rings), [Some(0); 3]);
+        assert_eq!(output.version, written, "nothing is written again");
+
+        rings[1] = ring(other);
+        assert_eq!(place(&mut output, &mut rings), [Some(0), Some(1), Some(0)]);
+        // The others follow, one after another; the last one takes the first ring along.
+        rings[0] = ring(other);
+        assert_eq!(place(&mut output, &mut rings), [Some(1), Some(1), Some(0)]);
+        rings[2] = ring(other);
+        assert_eq!(place(&mut output, &mut rings), [Some(1); 3]);
+        assert_eq!(output.rings.iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn a_place_that_two_vips_published_is_taken_over_once() {
+        let mut output = output();
+        let mut rings = [[0, 1, 0, 1, 0, 1, 0]; 2].map(ring);
+        rings.iter().for_each(|ring| output.adopt_ring(2, ring));
+        let adopted = output.version;
+        assert_eq!(place(&mut output, &mut rings), [Some(2); 2]);
+        assert_eq!(output.version, adopted);
+    }
 }

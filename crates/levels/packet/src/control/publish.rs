@@ -123,9 +123,8 @@ impl Control {
     /// Writes the directory. Returns whether it differs from the published one; `None` if a part
     /// does not fit, which [`Self::apply`] and [`Self::advance`] prevent.
     fn write_directory(&mut self) -> Option<bool> {
-        let rings: Vec<Arc<Ring>> =
-            self.services.iter().flatten().flat_map(|it| it.rings.published().cloned()).collect();
-        self.output.place(&rings)?;
+        let rings = self.services.iter_mut().flatten().flat_map(|it| it.rings.published_mut());
+        self.output.place(&mut rings.collect::<Vec<_>>())?;
         let records: Vec<ServiceRecord> = (0..)
             .zip(&self.services)
             .filter_map(|(number, service)| Some(self.record(number, service.as_ref()?)))

@@ -126,7 +126,7 @@ impl Control {
 
     /// Returns the digest of a flow; the VIP need not exist.
     fn digest_at(&self, vip: VipId, flow: &FlowId) -> Result<Digest, PinError> {
-        let (salt, _) = self.seeds.of_vip(&vip);
+        let salt = self.seeds.salt(&vip);
         Ok(flow.key_bytes(vip)?.digest(self.seeds.digest, salt))
     }
 

@@ -89,10 +89,10 @@ impl Control {
         if holders.is_empty() {
             return;
         }
-        let (salt, ring_seed) = self.seeds.of_vip(&vip);
+        let salt = self.seeds.salt(&vip);
         // The snapshot sets forwarding and scheduling before the first publication.
         let (forward, pick) = (Forward::DirectRouting, Pick::Ring);
-        let mut service = Service::unlisted(vip, forward, seats.key, pick, salt, ring_seed);
+        let mut service = Service::unlisted(vip, forward, seats.key, pick, salt);
         service.slots = Slots::seated(holders);
         self.services[usize::from(number)] = Some(service);
     }

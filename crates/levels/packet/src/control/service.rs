@@ -37,8 +37,6 @@ pub(super) struct Service {
     pub(super) scheduler: Option<FlowScheduler>,
     /// Salt of flow digests; the same on every balancer of a fleet.
     pub(super) salt: u64,
-    /// Seed of the Maglev table; the same on every balancer of a fleet.
-    pub(super) ring_seed: u64,
     /// Backends as listed in the snapshot.
     pub(super) listed: Vec<BackendSpec>,
     pub(super) slots: Slots,
@@ -84,6 +82,15 @@ impl Rings {
             .flatten()
             .filter(|ring| !ring.entries().is_empty())
     }
+
+    /// The same, to be replaced by equal ones.
+    pub(super) fn published_mut(&mut self) -> impl Iterator<Item = &mut Arc<Ring>> {
+        let Rings { current, next, turns, replaced, .. } = self;
+        [Some(current), next.as_mut(), Some(turns), Some(replaced)]
+            .into_iter()
+            .flatten()
+            .filter(|ring| !ring.entries().is_empty())
+    }
 }
 
 /// Progress of a change of the rings.
@@ -112,10 +119,10 @@ fn identity(backend: &BackendId) -> u64 {
 
 impl Service {
     /// Makes a service without backends.
-    pub(super) fn new(spec: &VipSpec, salt: u64, ring_seed: u64) -> Service {
+    pub(super) fn new(spec: &VipSpec, salt: u64) -> Service {
         let (scheduler, pick) = (Some(spec.scheduler), spec.scheduler.pick());
         let (id, forward, key) = (spec.id(), spec.forward, spec.key);
-        Service { scheduler, ..Service::unlisted(id, forward, key, pick, salt, ring_seed) }
+        Service { scheduler, ..Service::unlisted(id, forward, key, pick, salt) }
     }
 
     /// Makes a service without backends and without a snapshot.
@@ -125,7 +132,6 @@ impl Service {
         key: FlowKey,
         pick: Pick,
         salt: u64,
-        ring_seed: u64,
     ) -> Service {
         Service {
             id,
@@ -139,7 +145,6 @@ impl Service {
             pick,
             scheduler: None,
             salt,
-            ring_seed,
             listed: Vec::new(),
             slots: Slots::default(),
             rings: Rings::default(),
@@ -256,12 +261,12 @@ impl Service {
         seats.into_iter().map(|(_, seat)| seat).collect()
     }
 
-    /// Builds the ring and the turns of the current pool.
-    pub(super) fn wanted(&self, entries_max: usize) -> (Ring, Ring) {
+    /// Builds the ring and the turns of the current pool. `seed` is that of the fleet's rings.
+    pub(super) fn wanted(&self, entries_max: usize, seed: u64) -> (Ring, Ring) {
         let seats = self.seats(self.scheduler.unwrap_or_default().is_weighted());
         // Depends on members and weights only, never on the previous ring, because balancers of a
         // fleet have different histories.
-        let ring = Ring::maglev(&seats, entries_max, self.ring_seed);
+        let ring = Ring::maglev(&seats, entries_max, seed);
         let turns = match self.pick {
             Pick::Sequence => {
                 let candidate = |it: &Seat| Candidate { identity: it.identity, weight: it.weight };
@@ -287,11 +292,11 @@ impl Service {
 
     /// Without knowledge of earlier rings: notes the answers of a ring with the backends that
     /// drain. It is the one before they drained, if nothing else has changed.
-    pub(super) fn note_drained(&mut self, entries_max: usize) {
+    pub(super) fn note_drained(&mut self, entries_max: usize, seed: u64) {
         let has_flows = |it: &Holder| it.listed && it.weight > 0;
         let seats: Vec<Seat> =
             self.slots.held().filter(|(_, it)| has_flows(it)).map(seat).collect();
-        self.note_replaced(&Ring::maglev(&seats, entries_max, self.ring_seed));
+        self.note_replaced(&Ring::maglev(&seats, entries_max, seed));
     }
 
     /// Forgets replaced answers whose backends receive no more packets.

@@ -14,7 +14,7 @@ use rustix::mount::{MountFlags, mount};
 use super::EngineError;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::program::{MAPS, Program};
+use crate::program::{MAPS, Program, TRANSLATED_FLOWS, TranslatedFlows};
 
 /// Mount point of the BPF file system.
 const BPF_FOLDER: &str = "/sys/fs/bpf";
@@ -23,7 +23,7 @@ const BPF_MAGIC: i64 = 0xcafe_4a11;
 
 /// Version of the layout: [`abi.h`](crate::abi) and everything else that two processes must agree
 /// on.
-const ABI_VERSION: u32 = 6;
+const ABI_VERSION: u32 = 7;
 
 /// The folders of an instance; one process at a time holds them.
 #[derive(Debug)]
@@ -138,21 +138,32 @@ impl Place {
     ) -> Result<(), EngineError> {
         // Without this file no process adopts an incomplete set of maps.
         let _ = fs::remove_file(self.layout());
+        let _ = fs::remove_file(self.pins.join(TRANSLATED_FLOWS));
         for mut map in program.object_mut().maps_mut() {
             let Some(name) = MAPS.iter().find(|name| map.name() == **name) else { continue };
             let path = self.pins.join(name);
             let _ = fs::remove_file(&path);
             map.pin(&path).map_err(|source| EngineError::Pin { path, source })?;
         }
+        if let Some(flows) = program.translated_mut() {
+            self.pin_translated(flows)?;
+        }
         let layout = self.layout();
         files::replace_volatile(&layout, layout_text(limits).as_bytes(), 0o600)
             .map_err(|source| EngineError::Folder { what: layout, source })
     }
 
+    /// Pins the map of nat's flows.
+    pub(super) fn pin_translated(&self, flows: &mut TranslatedFlows) -> Result<(), EngineError> {
+        let pinned = flows.pin(&self.pins);
+        let path = self.pins.join(TRANSLATED_FLOWS);
+        pinned.map_err(|source| EngineError::Pin { path, source })
+    }
+
     /// Removes all files after the programs are detached.
     pub(super) fn remove(self) {
         let _ = fs::remove_file(self.layout());
-        for map in MAPS {
+        for map in MAPS.iter().chain([&TRANSLATED_FLOWS]) {
             let _ = fs::remove_file(self.pins.join(map));
         }
         let _ = fs::remove_dir(&self.pins);

@@ -3,6 +3,7 @@
 mod load;
 mod observing;
 mod sharing;
+mod translating;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use equipoise_core::Health;
 
 use self::load::{Loaded, load};
+use self::translating::translate_at_start;
 use super::attach::Attachments;
 use super::capturing::{Capturing, mark};
 use super::device::Device;
@@ -101,7 +103,8 @@ impl Worker {
             None => place.seed()?,
         };
         let settings = options.flows.settings(seed);
-        let Loaded { program, control, is_new } = load(&place, &capacity, &settings, now)?;
+        let Loaded { mut program, control, is_new } = load(&place, &capacity, &settings, now)?;
+        translate_at_start(&mut program, &place, &wanted.snapshot, is_new)?;
         give_up(Capabilities::LOADING);
         // Starts watching before the first read, so that no change is missed.
         let (checked, for_exchange) = (inputs.clone(), inputs.clone());
@@ -215,6 +218,7 @@ impl Worker {
     }
 
     pub(super) fn apply(&mut self, wanted: Wanted, now: Instant) -> Result<(), ApplyError> {
+        self.translate(&wanted.snapshot)?;
         let before = self.sources.look(&wanted.snapshot);
         if let Err(error) = self.control.apply(&self.effective(&wanted), now) {
             self.sources.restore(before);
@@ -306,17 +310,13 @@ impl Worker {
     }
 
     pub(super) fn status(&mut self) -> EngineStatus {
-        let cpus = u64::from(self.limits.cpu_bytes) * u64::from(self.limits.cpus_max);
         EngineStatus {
             control: self.control.status(),
             interfaces: self.attachments.status(),
             tunnels: self.tunnels.reports(),
             ports: self.control.ports_in_use(monotonic_ns()),
             absent_sources: self.sources.absent().clone(),
-            kernel_bytes: u64::from(self.limits.tables_bytes)
-                + u64::from(self.limits.state_bytes)
-                + u64::from(self.limits.ports_bytes)
-                + cpus,
+            kernel_bytes: self.program.map_bytes() as u64,
             fleet: self.fleet_status(),
             heavy: self.control.heavy_traffic().cloned(),
         }

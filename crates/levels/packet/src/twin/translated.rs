@@ -71,7 +71,7 @@ impl<'a> Translated<'a> {
             [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
         let longest = Lives { established: tcp.max(udp), other: closing.max(udp) };
         Translated {
-            words: state.memory().state.translated(),
+            words: state.memory().translated.words(),
             lives,
             longest,
             tick: (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK,
@@ -81,9 +81,11 @@ impl<'a> Translated<'a> {
         }
     }
 
-    fn line(&self, digest: Digest) -> &'a [AtomicU64] {
-        let line = digest.0 as usize & (self.words.len() / TRANSLATED_WAYS - 1);
-        &self.words[line * TRANSLATED_WAYS..][..TRANSLATED_WAYS]
+    /// `None`: there is no memory for flows.
+    fn line(&self, digest: Digest) -> Option<&'a [AtomicU64]> {
+        let lines = self.words.len() / TRANSLATED_WAYS;
+        let line = digest.0 as usize & lines.checked_sub(1)?;
+        Some(&self.words[line * TRANSLATED_WAYS..][..TRANSLATED_WAYS])
     }
 
     fn word(&self, digest: Digest, slot: u16, stage: u64) -> u64 {
@@ -131,7 +133,7 @@ impl<'a> Translated<'a> {
     /// Records a client's packet to the backend in a slot. Returns whether the record changed;
     /// `None`: there is no room.
     pub(super) fn put(&self, digest: Digest, slot: u16) -> Option<bool> {
-        let line = self.line(digest);
+        let line = self.line(digest)?;
         let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
         if let Some((at, before)) = known {
             let goes_on = slot_of(before) == slot && !self.ends;
@@ -153,7 +155,8 @@ impl<'a> Translated<'a> {
 
     /// Whether the reply of the backend in a slot is of a flow that a client opened by the VIP.
     pub(super) fn find(&self, digest: Digest, slot: u16) -> bool {
-        let mut line = self.line(digest).iter().map(|at| (at, at.load(Acquire)));
+        let Some(line) = self.line(digest) else { return false };
+        let mut line = line.iter().map(|at| (at, at.load(Acquire)));
         let Some((at, before)) = line.find(|(_, word)| is_of(*word, digest)) else { return false };
         if slot_of(before) != slot || self.is_over(before, self.lives) {
             return false;

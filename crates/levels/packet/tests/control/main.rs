@@ -12,5 +12,6 @@ mod quic;
 mod refusals;
 mod registered;
 mod replies;
+mod rings;
 mod turns;
 mod world;
