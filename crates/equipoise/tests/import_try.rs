@@ -118,7 +118,7 @@ fn answers_of_haproxy_and_of_its_translation_are_the_same() {
     assert_eq!(found["trial"]["summary"], summary.as_str());
     let is_whole = found["lines"].as_array().expect("a list").iter().all(|it| it["why"].is_null());
     assert_eq!(output.status.code(), Some(if is_whole { 0 } else { 2 }), "{found:#}");
-    assert!(web.requests().iter().all(|it| ["GET", "HEAD"].contains(&&*it.head.method())));
+    assert!(web.requests().iter().all(|it| ["GET", "HEAD"].contains(&it.head.method())));
 }
 
 #[test]
