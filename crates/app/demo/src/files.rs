@@ -1,11 +1,12 @@
 //! The demo's folder with its configuration file and its API socket.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use equipoise_basics::files::create_private_folder;
 
 use crate::ports::{Transport, free};
 use crate::supervise::{Ports, Sample};
@@ -39,20 +40,7 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     /// Creates the folder, in the user's runtime folder if there is one.
     pub(crate) fn create() -> io::Result<Folder> {
-        let parent = std::env::var_os("XDG_RUNTIME_DIR")
-            .map(PathBuf::from)
-            .filter(|folder| folder.is_dir())
-            .unwrap_or_else(std::env::temp_dir);
-        // Process ids are reused, and a demo that was killed leaves its folder behind.
-        for attempt in 0..100 {
-            let path = parent.join(format!("equipoise-demo-{}-{attempt}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
+        create_private_folder("equipoise-demo").map(Folder)
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -8,6 +8,7 @@
 //! caller that must not block reads on a separate thread, with a deadline.
 
 mod durable;
+mod private;
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -15,6 +16,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 pub use durable::{create, move_into_place, replace, replace_volatile};
+pub use private::create_private_folder;
 
 /// Opens a regular file for reading. Follows symbolic links.
 ///

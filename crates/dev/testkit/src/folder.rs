@@ -63,10 +63,5 @@ impl Drop for Folder {
 
 /// Free bytes of the file system at `path`; 0 if there is none.
 pub fn free_bytes(path: &Path) -> u64 {
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else { return 0 };
-    // SAFETY: all zeros are a value of the plain structure, which the kernel fills.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero, and the structure is large enough.
-    let result = unsafe { libc::statvfs(path.as_ptr(), &mut found) };
-    if result == 0 { found.f_bavail * found.f_frsize } else { 0 }
+    rustix::fs::statvfs(path).map_or(0, |found| found.f_bavail * found.f_frsize)
 }

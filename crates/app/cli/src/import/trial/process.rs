@@ -1,9 +1,8 @@
 //! The process that runs a translation during a trial, and its folder.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +13,7 @@ use equipoise_api::client::{Client, Endpoint, Place};
 use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::{Health, Status};
 use equipoise_basics::die_with_parent;
+use equipoise_basics::files::create_private_folder;
 use equipoise_import::trial::Trial;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::net::{TcpSocket, UnixDatagram};
@@ -142,18 +142,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn create() -> io::Result<Folder> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let parent = runtime.filter(|it| it.is_dir()).unwrap_or_else(std::env::temp_dir);
-        // Process ids are reused, and a trial that was killed leaves its folder behind.
-        for attempt in 0..100 {
-            let path = parent.join(format!("equipoise-try-{}-{attempt}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
+        create_private_folder("equipoise-try").map(Folder)
     }
 
     fn path(&self, name: &str) -> PathBuf {
