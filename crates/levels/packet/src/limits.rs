@@ -340,7 +340,7 @@ mod tests {
             // The kernel has no larger values of a map.
             let Limits { tables_bytes, state_bytes, cpu_bytes, ports_bytes, .. } = limits;
             let translated_bytes = limits.translated_bytes();
-            // One array, whose last line begins below.
+            // The last line of the one array begins below the limit.
             assert!(translated_bytes <= Limits::ARRAY_OFFSET_MAX);
             for bytes in [tables_bytes, state_bytes, cpu_bytes, ports_bytes, translated_bytes] {
                 assert!(i32::try_from(bytes).is_ok(), "{bytes} bytes of {capacity:?}");
