@@ -300,6 +300,11 @@ QUIC_PINNED := crates/equipoise/tests/quic_peers/requirements.txt
 .PHONY: quic-python
 quic-python: target/quic-python/made
 
+# So have Grafana's models of dashboards, which read the one of packaging/examples.
+GRAFANA_PINNED := crates/equipoise/tests/grafana/requirements.txt
+.PHONY: grafana-python
+grafana-python: target/grafana-python/made
+
 target/lint-tools/made: $(LINT_TOOLS_PINNED)
 target/docs-tools/made: $(DOCS_PINNED)
 target/schemathesis/made: $(SCHEMATHESIS_PINNED)
@@ -307,7 +312,8 @@ target/openapi-clients/made: $(OPENAPI_CLIENTS_PINNED)
 target/cyclonedds-python/made: $(CYCLONEDDS_PINNED)
 target/grpc-python/made: $(GRPC_PINNED)
 target/quic-python/made: $(QUIC_PINNED)
-target/lint-tools/made target/docs-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made target/quic-python/made:
+target/grafana-python/made: $(GRAFANA_PINNED)
+target/lint-tools/made target/docs-tools/made target/schemathesis/made target/openapi-clients/made target/cyclonedds-python/made target/grpc-python/made target/quic-python/made target/grafana-python/made:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call install_missing,python3-venv:/usr/share/doc/python3-venv); }
 	@rm -rf $(@D)
@@ -351,7 +357,7 @@ test-dds-security: setup
 	$(CARGO) test --workspace --locked --features equipoise/dds-security --test slice -- secure::
 
 .PHONY: test
-test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python quic-python
+test: lint test-setup package-root schemathesis openapi-clients cyclonedds-python grpc-python quic-python grafana-python
 	@$(call install_missing,$(NETNS_PACKAGES))
 	scripts/run_tests.py $(CARGO) test --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory docs-test-built

@@ -16,6 +16,7 @@ use equipoise_api::wire::tls::{AutomaticStatus, TlsStatus};
 use equipoise_session::Reason;
 
 use common::{Folder, stderr, stdout};
+use equipoise_testkit::{python_programs, workspace};
 
 const RULES: &str = include_str!("../../../packaging/examples/prometheus/equipoise.rules.yml");
 const DASHBOARD: &str = include_str!("../../../packaging/examples/grafana/equipoise.json");
@@ -123,6 +124,17 @@ fn panels_of_the_dashboard_have_places_and_numbers_of_their_own() {
     }
 }
 
+/// Needs Python: `make grafana-python`.
+#[test]
+fn grafana_reads_every_field_of_the_dashboard() {
+    let Some(programs) = python_programs("grafana-python") else { return };
+    let mut check = Command::new(programs.join("python"));
+    check.arg(workspace().join("crates/equipoise/tests/grafana/check.py"));
+    check.arg(workspace().join("packaging/examples/grafana/equipoise.json"));
+    let output = check.output().expect("it runs");
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+}
+
 #[test]
 fn prometheus_accepts_the_alerts_and_charts() {
     if !Path::new("/usr/bin/promtool").exists() {
@@ -130,16 +142,15 @@ fn prometheus_accepts_the_alerts_and_charts() {
         return;
     }
     let folder = Folder::new("promtool");
-    let examples =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples/prometheus");
+    let examples = workspace().join("packaging/examples");
     let promtool = |arguments: &[&str]| {
         let output =
             Command::new("/usr/bin/promtool").args(arguments).current_dir(&examples).output();
         let output = output.expect("it runs");
         assert!(output.status.success(), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
     };
-    promtool(&["check", "config", "prometheus.yml"]);
-    promtool(&["test", "rules", "equipoise.test.yml"]);
+    promtool(&["check", "config", "prometheus/prometheus.yml"]);
+    promtool(&["test", "rules", "prometheus/equipoise.test.yml"]);
     // Charts as rules, so that their syntax is checked.
     let rules = charts().into_iter().enumerate().map(|(number, chart)| {
         let expr = chart.replace("$__rate_interval", "1m");
