@@ -106,6 +106,20 @@ fn a_backend_is_drained_weighted_disabled_and_enabled_by_command() {
     assert!(!worked && said.contains("pool `web` has no backend `c`"), "{said}");
     let (worked, said) = instance.command(&["drain", "nothere"]);
     assert!(!worked && said.contains("a backend is named POOL/BACKEND"), "{said}");
+    let (worked, said) = instance.command(&["weight", "nothere", "1"]);
+    assert!(!worked && said.contains("a backend is named POOL/BACKEND"), "{said}");
+    for command in [
+        &["drain", "a"][..],
+        &["drain", "a", "--wait"],
+        &["undrain", "a"],
+        &["disable", "a"],
+        &["weight", "a", "1"],
+        &["backend", "set", "a", "--weight", "1"],
+        &["backend", "remove", "a"],
+    ] {
+        let (worked, said) = instance.command(command);
+        assert!(!worked && said.contains("; did you mean `web/a`?"), "{command:?}: {said}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use equipoise_api::routes::backends::{CHANGE, PUT, REMOVE};
 use equipoise_api::wire::backends::{AddBackend, ChangeBackend, RemoveBackend};
 
-use crate::argument::BackendName;
+use crate::argument::{BackendName, ExistingBackend};
 use crate::change::text;
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
@@ -62,7 +62,7 @@ struct AddArgs {
 struct SetArgs {
     /// The backend, as `equipoise status` names it
     #[arg(value_name = "POOL/BACKEND")]
-    backend: BackendName,
+    backend: ExistingBackend,
     /// Its share relative to the pool's other backends; 0 drains
     #[arg(long, value_parser = weight, required_unless_present = "concurrency")]
     weight: Option<u16>,
@@ -79,7 +79,7 @@ struct SetArgs {
 struct RemoveArgs {
     /// The backend, as `equipoise status` names it
     #[arg(value_name = "POOL/BACKEND")]
-    backend: BackendName,
+    backend: ExistingBackend,
     /// Remove it at once, and close its connections
     #[arg(long)]
     now: bool,
@@ -112,16 +112,13 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Set(SetArgs { backend, weight, concurrency, answer, api }) => {
             let wish = ChangeBackend { weight, concurrency };
             let client = api.client().await?;
-            (client.ask(CHANGE.of([&backend.pool, &backend.backend]), &wish).await?, answer)
+            let BackendName { pool, backend } = backend.resolve(&client).await?;
+            (client.ask(CHANGE.of([&pool, &backend]), &wish).await?, answer)
         }
         Command::Remove(RemoveArgs { backend, now, answer, api }) => {
             let client = api.client().await?;
-            (
-                client
-                    .ask(REMOVE.of([&backend.pool, &backend.backend]), &RemoveBackend { now })
-                    .await?,
-                answer,
-            )
+            let BackendName { pool, backend } = backend.resolve(&client).await?;
+            (client.ask(REMOVE.of([&pool, &backend]), &RemoveBackend { now }).await?, answer)
         }
     };
     answer.print(&changed, text)

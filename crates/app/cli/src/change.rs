@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use equipoise_api::Operation;
-use equipoise_api::client::Client;
+use equipoise_api::client::{Client, ClientError};
 use equipoise_api::routes::backends::{DISABLE, DRAIN, ENABLE, UNDRAIN};
 use equipoise_api::routes::plan::{DRAIN_NODE, UNDRAIN_NODE};
 use equipoise_api::routes::process::STATUS;
 use equipoise_api::wire::plan::NodeStatus;
 use equipoise_api::wire::{Admin, Changed};
 
-use crate::argument::BackendName;
+use crate::argument::{BackendName, ExistingBackend, did_you_mean};
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Args {
     /// The backend, as `equipoise status` names it
     #[arg(value_name = "POOL/BACKEND")]
-    backend: BackendName,
+    backend: ExistingBackend,
     #[command(flatten)]
     answer: AnswerArgs,
     #[command(flatten)]
@@ -54,8 +54,9 @@ pub async fn disable(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn run(operation: Operation<(), Changed>, args: Args) -> anyhow::Result<ExitCode> {
-    let BackendName { pool, backend } = &args.backend;
-    let changed = args.api.client().await?.ask(operation.of([pool, backend]), &()).await?;
+    let client = args.api.client().await?;
+    let BackendName { pool, backend } = args.backend.resolve(&client).await?;
+    let changed = client.ask(operation.of([&pool, &backend]), &()).await?;
     args.answer.print(&changed, text)
 }
 
@@ -93,8 +94,10 @@ pub async fn drain(args: DrainArgs) -> anyhow::Result<ExitCode> {
         return run_on_target(DRAIN, DRAIN_NODE, target).await;
     }
     let TargetArgs { target, answer, api } = target;
-    let BackendName { pool, backend } = target.parse().context("--wait is of a backend")?;
     let client = api.client().await?;
+    let asked = ExistingBackend::from(target);
+    let backend = asked.resolve(&client).await.context("--wait is of a backend")?;
+    let BackendName { pool, backend } = backend;
     let changed = client.ask(DRAIN.of([&pool, &backend]), &()).await?;
     answer.print(&drained(&client, changed).await?, text)
 }
@@ -143,15 +146,25 @@ async fn run_on_target(
 ) -> anyhow::Result<ExitCode> {
     let TargetArgs { target, answer, api } = args;
     if target.contains('/') {
-        return run(of_backend, Args { backend: target.parse()?, answer, api }).await;
+        return run(of_backend, Args { backend: target.into(), answer, api }).await;
     }
-    let changed = api.client().await?.ask(of_node.of([&target]), &()).await;
-    let node = changed.with_context(|| {
-        format!(
+    let client = api.client().await?;
+    match client.ask(of_node.of([&target]), &()).await {
+        Ok(node) => answer.print(&node, node_text),
+        Err(error) => Err(not_a_node(&client, &target, error).await),
+    }
+}
+
+/// The error for a target without a slash: the name of a backend without its pool, or of a node
+/// that the process does not know.
+async fn not_a_node(client: &Client, target: &str, error: ClientError) -> anyhow::Error {
+    let guess = match did_you_mean(client, target).await {
+        Some(question) => format!("`{target}` was taken for a node of the cluster; {question}"),
+        None => format!(
             "`{target}` was taken for a node of the cluster; a backend is named POOL/BACKEND, as `equipoise status` lists them"
-        )
-    })?;
-    answer.print(&node, node_text)
+        ),
+    };
+    anyhow::Error::new(error).context(guess)
 }
 
 /// The new state of the node, with its shares.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use equipoise_api::routes::backends::WEIGHT;
 use equipoise_api::wire::SetWeight;
 
-use crate::argument::BackendName;
+use crate::argument::{BackendName, ExistingBackend};
 use crate::change::text;
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
@@ -18,7 +18,7 @@ const WEIGHT_MAX: u16 = 1000;
 pub struct Args {
     /// The backend, as `equipoise status` names it
     #[arg(value_name = "POOL/BACKEND")]
-    backend: BackendName,
+    backend: ExistingBackend,
     /// Its share relative to the pool's other backends; 0 drains
     #[arg(allow_negative_numbers = true, value_parser = weight)]
     weight: u16,
@@ -38,8 +38,9 @@ pub(crate) fn weight(text: &str) -> Result<u16, String> {
 /// # Errors
 /// The process that is asked does not answer or refuses, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let BackendName { pool, backend } = &args.backend;
+    let client = args.api.client().await?;
+    let BackendName { pool, backend } = args.backend.resolve(&client).await?;
     let wish = SetWeight { weight: args.weight };
-    let changed = args.api.client().await?.ask(WEIGHT.of([pool, backend]), &wish).await?;
+    let changed = client.ask(WEIGHT.of([&pool, &backend]), &wish).await?;
     args.answer.print(&changed, text)
 }

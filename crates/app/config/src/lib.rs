@@ -89,7 +89,7 @@ pub use dispatch::{node_mode, peer_check_interval, peers_of};
 pub use files::FileKind;
 pub use loading::Loader;
 pub use loading::load;
-pub use problem::{ConfigErrors, Problem, Severity};
+pub use problem::{ConfigErrors, Problem, Severity, nearest};
 pub use slice::{SliceNetwork, SliceStream, SliceType};
 pub use tables::Multicast;
 pub use text::{AccessLog, SyslogTo};

@@ -145,7 +145,7 @@ impl<'s> Findings<'s> {
 }
 
 /// The known word nearest to `word`, if one is near.
-pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |candidate: &str| {
         // A prefix is an abbreviation, not a word with many missing letters.
         if word.len() >= 3 && candidate.starts_with(word) {
