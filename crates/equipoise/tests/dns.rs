@@ -343,7 +343,7 @@ fn a_port_that_is_taken_is_said() {
     let output = equipoise(&["run", text(&file)]);
     assert!(!output.status.success());
     let said = stderr(&output);
-    assert!(said.contains("another program does") && said.contains("(UDP)"), "{said}");
+    assert!(said.contains(") listens there") && said.contains("(UDP)"), "{said}");
 }
 
 /// Whether a program is installed. Without it, the test prints that it was skipped.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use equipoise_basics::{Transport, explain_listen};
 use equipoise_handover::{Inherited, Listening, SocketName};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
@@ -257,7 +258,10 @@ impl ApiTcp {
             }
             None => TcpListener::bind(address).await,
         };
-        let listener = listener.map_err(|source| ListenError::Tcp { address, source })?;
+        let listener = listener.map_err(|source| {
+            let source = explain_listen(source, address, Transport::Tcp);
+            ListenError::Tcp { address, source }
+        })?;
         Ok(ApiTcp { listener, asked: address, tls: Arc::default() })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! **In**: paths, locks, errors, counts of failures, prefixes. **Out**: bounded contents and
 //! durable files ([`files`]), guards ([`lock`]), bounded logs ([`LogLimit`], [`OncePerMinute`]),
-//! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`], [`rough`], [`two_units`], [`counted`]),
+//! waits ([`Backoff`], [`Waits`]), texts ([`with_causes`], [`rough`], [`two_units`], [`counted`],
+//! [`explain_listen`]),
 //! the addresses of a prefix ([`AddressRange`]) and of this machine ([`source_towards`]). **Fails**
 //! with [`std::io::Error`]; nothing here panics or logs.
 
@@ -13,6 +14,7 @@ mod child;
 mod counted;
 mod durations;
 pub mod files;
+mod listening;
 mod lock;
 mod log_limit;
 mod source_address;
@@ -23,6 +25,7 @@ pub use causes::with_causes;
 pub use child::die_with_parent;
 pub use counted::counted;
 pub use durations::{rough, two_units};
+pub use listening::{Transport, explain_listen};
 pub use lock::lock;
 pub use log_limit::{LogLimit, OncePerMinute};
 pub use source_address::source_towards;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use equipoise_admission::{Admission, Limits};
-use equipoise_basics::lock;
+use equipoise_basics::{Transport, explain_listen, lock};
 use equipoise_controller::{Intake, NodeReport};
 use equipoise_store::{SealedStore, Store};
 use tokio::net::TcpListener;
@@ -228,7 +228,10 @@ impl ClusterServer {
         let renew_at = renewal(&own.certified, options.own_lifetime);
         let certificate = Arc::new(Renewable::new(own)?);
         let config = server(authority.certificate(), Arc::clone(&certificate))?;
-        let failed = |source| ServeError::Listen { address: options.listen, source };
+        let failed = |source| ServeError::Listen {
+            address: options.listen,
+            source: explain_listen(source, options.listen, Transport::Tcp),
+        };
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let authority = Arc::new(authority);

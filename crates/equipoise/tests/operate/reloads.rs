@@ -180,6 +180,7 @@ fn a_front_door_that_cannot_be_opened_leaves_the_running_ones() {
     instance.rewrite(&more);
     let (worked, said) = instance.command(&["reload"]);
     assert!(!worked && said.contains(&taken.0.to_string()) && said.contains("`listen`"), "{said}");
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
     assert_eq!(instance.who(), "a");
 }
 

@@ -25,6 +25,8 @@ fn a_start_that_fails_says_why_and_exits_with_one() {
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(said.contains(&address.to_string()) && said.contains("`listen`"), "{said}");
+    let holder = format!("process {} (", std::process::id());
+    assert!(said.contains(&holder) && said.contains(") listens there"), "{said}");
     assert!(!folder.path("api.sock").exists(), "it leaves no socket behind");
 }
 

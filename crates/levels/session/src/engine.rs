@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc as ack};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use equipoise_basics::lock;
+use equipoise_basics::{Transport, explain_listen, lock};
 use equipoise_core::trace::TraceSink;
 use equipoise_core::{Generation, LineFormat, SourcePrefix};
 use equipoise_handover::{Inherited, Listening};
@@ -219,10 +219,11 @@ impl Engine {
             let config = &door.config;
             let (address, protocol) = (config.listen, config.protocol);
             let sockets = listener::bind(&self.inherited, address, protocol, self.threads.len());
+            let transport = if protocol == Protocol::Udp { Transport::Udp } else { Transport::Tcp };
             let sockets = sockets.map_err(|source| BindError {
                 front_door: config.name.clone(),
-                address: config.listen,
-                source,
+                address,
+                source: explain_listen(source, address, transport),
             })?;
             let sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
             for (index, socket) in sockets.iter().enumerate() {

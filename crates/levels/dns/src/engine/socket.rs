@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use equipoise_basics::{Transport, explain_listen};
 use equipoise_handover::{Inherited, SocketName};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -12,16 +13,7 @@ use super::{Bound, LOOK};
 
 /// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot listen on {address} ({protocol}){}",
-    match .source.kind() {
-        io::ErrorKind::AddrInUse => ": another program does, such as systemd-resolved (try: ss -lnup 'sport = :53'); \
-                                     accepted: an address and port that are free",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need root or CAP_NET_BIND_SERVICE",
-        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
-        _ => "",
-    }
-)]
+#[error("cannot listen on {address} ({protocol})")]
 pub struct BindError {
     /// The configured address.
     pub address: SocketAddr,
@@ -36,6 +28,13 @@ pub struct BindError {
 /// kernel may grant less.
 const RECEIVE_BYTES: usize = 4 << 20;
 const BACKLOG: i32 = 1024;
+
+impl BindError {
+    fn new(address: SocketAddr, protocol: &'static str, source: io::Error) -> BindError {
+        let transport = if protocol == "UDP" { Transport::Udp } else { Transport::Tcp };
+        BindError { address, protocol, source: explain_listen(source, address, transport) }
+    }
+}
 
 /// Binds all addresses. Reuses the sockets of `before` for addresses that stay, and inherited ones.
 pub(super) fn bind_all(
@@ -86,7 +85,7 @@ fn adopt(
     asked: SocketAddr,
     threads: usize,
 ) -> Result<Option<Bound>, BindError> {
-    let error = |protocol| move |source| BindError { address: asked, protocol, source };
+    let error = |protocol| move |source| BindError::new(asked, protocol, source);
     let Some(sockets) = inherited.take(&SocketName::Datagram(asked)) else { return Ok(None) };
     let mut datagrams_bound: Vec<_> = sockets.into_iter().map(Socket::from).collect();
     let address = local(&datagrams_bound[0]).map_err(error("UDP"))?;
@@ -139,7 +138,7 @@ fn bind(asked: SocketAddr, threads: usize) -> Result<Bound, BindError> {
 }
 
 fn bind_once(asked: SocketAddr, threads: usize) -> Result<Bound, BindError> {
-    let error = |protocol| move |source| BindError { address: asked, protocol, source };
+    let error = |protocol| move |source| BindError::new(asked, protocol, source);
     free(asked)?;
     let first = datagrams(asked).map_err(error("UDP"))?;
     let address = local(&first).map_err(error("UDP"))?;
@@ -168,16 +167,9 @@ fn free(address: SocketAddr) -> Result<(), BindError> {
         }
         socket.bind(&address.into())
     };
-    probe(Type::DGRAM, Protocol::UDP).map_err(|source| BindError {
-        address,
-        protocol: "UDP",
-        source,
-    })?;
-    probe(Type::STREAM, Protocol::TCP).map_err(|source| BindError {
-        address,
-        protocol: "TCP",
-        source,
-    })
+    let error = |protocol| move |source| BindError::new(address, protocol, source);
+    probe(Type::DGRAM, Protocol::UDP).map_err(error("UDP"))?;
+    probe(Type::STREAM, Protocol::TCP).map_err(error("TCP"))
 }
 
 fn local(socket: &Socket) -> io::Result<SocketAddr> {
