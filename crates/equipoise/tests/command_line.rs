@@ -3,6 +3,8 @@
 mod common;
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::config::said_among;
@@ -322,4 +324,43 @@ fn options_of_announce_that_would_be_ignored_are_errors() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_file_that_the_service_may_not_read_is_named_with_its_owner_and_the_user() {
+    // SAFETY: geteuid reads a number of this process and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can run a command as another user");
+        return;
+    }
+    let folder = Folder::new("unreadable");
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("it is ours");
+    };
+    let key = folder.write("key.pem", "");
+    let config = format!(
+        "[[pool]]\nname = \"web\"\nbackends = [\"10.0.0.1:80\"]\n\
+         [[session]]\nlisten = \"0.0.0.0:443\"\nprotocol = \"http\"\npool = \"web\"\n\
+         tls = {{ certificates = [{{ chain = {key:?}, key = {key:?} }}] }}\n"
+    );
+    let file = folder.write("equipoise.toml", &config);
+    mode(folder.root(), 0o755);
+    mode(&file, 0o644);
+    mode(&key, 0o600);
+    let check = || {
+        let mut check = Command::new("setpriv");
+        check.args(["--reuid", "64123", "--regid", "64123", "--clear-groups"]);
+        let output = check.args([EQUIPOISE, "check", text(&file)]).output().expect("it runs");
+        stdout(&output) + &stderr(&output)
+    };
+    let said = check();
+    let owner = "belongs to user root (uid 0) and group root (gid 0), with the mode";
+    let expected = format!("this process runs as user 64123, and the file {owner} 0600");
+    assert!(said.contains(&expected), "{said}");
+    mode(&file, 0o600);
+    let said = check();
+    assert!(said.contains(&expected) && said.contains(text(&file)), "{said}");
+    mode(folder.root(), 0o700);
+    let said = check();
+    assert!(said.contains(&format!("and {} {owner} 0700", text(folder.root()))), "{said}");
 }

@@ -7,6 +7,7 @@
 //! A regular file can block, too, if its file system hangs (NFS, FUSE). No flag prevents that: a
 //! caller that must not block reads on a separate thread, with a deadline.
 
+mod denied;
 mod durable;
 mod private;
 
@@ -15,15 +16,20 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+pub use denied::explain_denied;
 pub use durable::{create, move_into_place, replace, replace_volatile};
 pub use private::create_private_folder;
 
 /// Opens a regular file for reading. Follows symbolic links.
 ///
 /// # Errors
-/// Those of `open(2)`, and [`io::ErrorKind::InvalidInput`] if the path does not name a regular
-/// file.
+/// Those of `open(2)`, with an explanation if permission is denied ([`explain_denied`]), and
+/// [`io::ErrorKind::InvalidInput`] if the path does not name a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
+    opened(path).map_err(|error| explain_denied(error, path))
+}
+
+fn opened(path: &Path) -> io::Result<File> {
     // Opening a device can have side effects (rewinding a tape, arming a watchdog), so the path is
     // checked first. The descriptor is checked again, because the path may have been replaced in
     // between.
