@@ -2,7 +2,8 @@
 """Checks that every relative link in the Markdown files leads to a file and a heading, and that docs/SUMMARY.md has
 every page of docs/.
 
-    scripts/links.py        fails if a link is broken or a page is missing; prints file:line of each
+    scripts/links.py            fails if a link is broken or a page is missing; prints file:line of each
+    scripts/links.py FOLDER     the same for the pages of a package
 
 Links to other sites are not followed. Text in code blocks and between backticks is not read.
 """
@@ -52,40 +53,46 @@ def links(text):
             yield number, link[1]
 
 
-def problem(page, target):
+def problem(root, page, target):
     """The reason why a link is broken, or None."""
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
     if not file.exists():
         return f"there is no {path}"
-    if not file.is_relative_to(ROOT):
-        return f"{path} is outside the repository"
+    if not file.is_relative_to(root):
+        return f"{path} is outside {root}"
     if anchor and (file.suffix != ".md" or anchor not in anchors(file.read_text())):
-        return f"{file.relative_to(ROOT)} has no heading for #{anchor}"
+        return f"{file.relative_to(root)} has no heading for #{anchor}"
     return None
 
 
-def main():
+def own_pages():
+    """The Markdown files of the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )
-    pages = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def main():
+    root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT
+    pages = own_pages() if root == ROOT else list(root.rglob("*.md"))
     checked, broken = 0, []
     for page in sorted(set(pages)):
         for number, target in links(page.read_text()):
             if ELSEWHERE.match(target):
                 continue
             checked += 1
-            if text := problem(page, target):
-                broken.append(f"{page.relative_to(ROOT)}:{number}: {target}: {text}")
+            if text := problem(root, page, target):
+                broken.append(f"{page.relative_to(root)}:{number}: {target}: {text}")
     if not pages:
         sys.exit("links.py: found no Markdown files")
-    summary = ROOT / "docs/SUMMARY.md"
+    summary = root / "docs/SUMMARY.md"
     chapters = {(summary.parent / target).resolve() for _, target in links(summary.read_text())}
     for page in sorted(set(pages) - chapters - {summary}):
         if page.is_relative_to(summary.parent):
-            broken.append(f"{page.relative_to(ROOT)}: docs/SUMMARY.md does not list it")
+            broken.append(f"{page.relative_to(root)}: docs/SUMMARY.md does not list it")
     print("\n".join(broken + [f"links.py: {checked} links in {len(pages)} pages, {len(broken)} errors"]))
     sys.exit(1 if broken else 0)
 

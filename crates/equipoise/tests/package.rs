@@ -143,12 +143,23 @@ fn a_tarball_has_the_same_and_names_every_library() {
         assert!(root.join(file).is_file(), "{file}");
     }
     let documents = root.join("usr/share/doc/equipoise");
+    check_pages(&documents);
     let notices = succeeds(Command::new("zcat").arg(documents.join("NOTICES.gz")));
     for library in ["Eclipse Cyclone DDS", "libbpf", "libelf", "zlib", "tokio 1.", "rustls 0."] {
         assert!(stdout(&notices).contains(library), "{library}");
     }
     let bom = std::fs::read(documents.join("equipoise.cdx.json")).expect("it was made");
     check_bom(&serde_json::from_slice(&bom).expect("it is JSON"));
+}
+
+/// The README is for an installed system, and every link of a page leads to a file and a heading.
+fn check_pages(documents: &Path) {
+    let readme = std::fs::read_to_string(documents.join("README.md")).expect("it is there");
+    for text in ["/etc/equipoise/equipoise.toml", "equipoise check", "systemctl", "docs/start.md"] {
+        assert!(readme.contains(text), "{text} is not in: {readme}");
+    }
+    assert!(!readme.contains("make run") && !readme.contains("rustup"), "{readme}");
+    succeeds(Command::new(workspace().join("scripts/links.py")).arg(documents));
 }
 
 /// Every component is identified and licensed, and every edge leads to one.
