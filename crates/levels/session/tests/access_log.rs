@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use common::{Plan, Proxy, both_upstreams, get, post, request};
 use equipoise_core::LineFormat;
 use equipoise_session::config::{TrustedSources, Upstream};
-use equipoise_testkit::{Answer, HttpBackend, Step, eventually, free_port};
+use equipoise_testkit::{Answer, HttpBackend, LogBuffer, Step, eventually, free_port};
 use serde_json::Value;
 
 both_upstreams! {
@@ -18,46 +18,17 @@ both_upstreams! {
     a_failed_request_says_why_and_what_was_tried,
 }
 
-/// The written lines, for the test to read.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no writer panics").write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("no writer panics").clone()).expect("it is text")
-    }
-
-    /// Waits for this many lines.
-    #[track_caller]
-    fn wait(&self, count: usize) -> Vec<String> {
-        eventually(|| self.text().lines().count() >= count);
-        let lines: Vec<_> = self.text().lines().map(str::to_owned).collect();
-        assert_eq!(lines.len(), count, "{lines:#?}");
-        lines
-    }
-
-    /// The same, as JSON objects.
-    #[track_caller]
-    fn objects(&self, count: usize) -> Vec<Value> {
-        let parsed =
-            |line: String| serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        self.wait(count).into_iter().map(parsed).collect()
-    }
+/// Waits for this number of lines, which are JSON objects.
+#[track_caller]
+fn objects(lines: &LogBuffer, count: usize) -> Vec<Value> {
+    let parsed =
+        |line: String| serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    lines.wait(count).into_iter().map(parsed).collect()
 }
 
 /// A proxy that logs every request.
-fn logged(plan: Plan, format: LineFormat) -> (Proxy, Lines) {
-    let lines = Lines::default();
+fn logged(plan: Plan, format: LineFormat) -> (Proxy, LogBuffer) {
+    let lines = LogBuffer::default();
     let mut plan = plan.access_log(lines.clone()).front(|front| front.access_log = 1.0);
     plan.access_log_format = format;
     (plan.start(), lines)
@@ -72,7 +43,7 @@ fn a_request_has_a_line_with_all_that_is_known_of_it(mode: Upstream) {
     client.ask(&asked).expect("an answer");
     client.ask(post("/two", "abcde")).expect("an answer");
     drop(client);
-    let objects = lines.objects(2);
+    let objects = objects(&lines, 2);
     let (one, two) = (&objects[0], &objects[1]);
     for (key, value) in [
         ("kind", "request"),
@@ -121,7 +92,7 @@ fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
     let (dead, plan) = (free_port(), Plan::new(mode, &[closing.address()]));
     let (proxy, lines) = logged(plan.pool(|pool| pool.retries = 0), LineFormat::JSON);
     assert_eq!(proxy.ask(post("/", "x")).status(), 502);
-    let line = lines.objects(1).remove(0);
+    let line = objects(&lines, 1).remove(0);
     assert_eq!(
         (&line["status"], &line["reason"]),
         (&502.into(), &"upstream_closed".into()),
@@ -134,7 +105,7 @@ fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
     let (proxy, lines) = logged(plan, LineFormat::JSON);
     assert_eq!(proxy.ask(get("/")).status(), 200);
     assert_eq!(proxy.ask(get("/")).status(), 200);
-    let lines = lines.objects(2);
+    let lines = objects(&lines, 2);
     let retries: u64 = lines.iter().filter_map(|line| line["retries"].as_u64()).sum();
     assert!(retries >= 1, "{lines:#?}");
     assert!(lines.iter().all(|line| line["backend"] == alive.address().to_string()), "{lines:#?}");
@@ -143,7 +114,7 @@ fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
 /// Takes this number of bytes, then fails like a full disk, until there is room again.
 #[derive(Clone)]
 struct Disk {
-    lines: Lines,
+    lines: LogBuffer,
     room: Arc<Mutex<usize>>,
 }
 
@@ -166,7 +137,7 @@ impl Write for Disk {
 #[test]
 fn lines_that_a_full_disk_does_not_take_are_counted_at_their_front_door() {
     let backend = HttpBackend::named("a");
-    let disk = Disk { lines: Lines::default(), room: Arc::new(Mutex::new(usize::MAX)) };
+    let disk = Disk { lines: LogBuffer::default(), room: Arc::new(Mutex::new(usize::MAX)) };
     let room = |bytes| *disk.room.lock().expect("no writer panics") = bytes;
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).access_log(disk.clone());
     let mut plan = plan.front(|front| front.access_log = 1.0);
@@ -220,7 +191,7 @@ fn a_refused_request_has_a_line_with_what_could_be_read_of_it() {
         let plan = Plan::new(Upstream::Exclusive, &[backend.address()]);
         let (proxy, lines) = logged(plan, LineFormat::JSON);
         proxy.ask(bytes);
-        let line = lines.objects(1).remove(0);
+        let line = objects(&lines, 1).remove(0);
         assert_eq!((&line["status"], &line["reason"]), (&status.into(), &reason.into()), "{line}");
         assert_eq!((&line["path"], &line["user_agent"]), (&path.into(), &agent.into()), "{line}");
         assert_eq!((&line["backend"], &line["bytes_in"]), (&Value::Null, &bytes.len().into()));
@@ -238,7 +209,7 @@ fn a_head_that_came_too_slowly_and_a_proxy_header_that_is_refused_have_lines() {
     let mut client = proxy.connect();
     client.send("GET /slow HTTP/1.1\r\nHost: a");
     assert_eq!(client.response().expect("an answer").status(), 408);
-    let line = lines.objects(1).remove(0);
+    let line = objects(&lines, 1).remove(0);
     assert_eq!((&line["reason"], &line["path"]), (&"header_timeout".into(), &"/slow".into()));
     assert!(line["seconds"].as_f64() >= Some(0.2), "{line}");
 
@@ -249,6 +220,6 @@ fn a_head_that_came_too_slowly_and_a_proxy_header_that_is_refused_have_lines() {
     let (proxy, lines) = logged(plan, LineFormat::JSON);
     // The reset may arrive before the client notices that it is connected.
     let _ = TcpStream::connect(proxy.address);
-    let line = lines.objects(1).remove(0);
+    let line = objects(&lines, 1).remove(0);
     assert_eq!((&line["reason"], &line["status"]), (&"proxy_untrusted".into(), &Value::Null));
 }

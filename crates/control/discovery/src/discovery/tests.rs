@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use equipoise_testkit::LogBuffer;
+
 use super::*;
 use crate::options::SourceOptions;
 
@@ -62,24 +64,9 @@ async fn a_set_that_is_too_large_is_a_failure() {
     assert!(state.problem.unwrap().starts_with("11 backends, and `backends-max` is 10"));
 }
 
-/// The lines that are logged.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_last_state_of_a_source_that_changes_often_is_logged() {
-    let written = Lines::default();
+    let written = LogBuffer::default();
     let writer = written.clone();
     let log =
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
@@ -91,16 +78,15 @@ async fn the_last_state_of_a_source_that_changes_often_is_logged() {
     let options = Arc::clone(&lock(&discovery.0.pools)[0].options);
     // The test takes the place of the task that reads the source.
     lock(&discovery.0.pools)[0].task.abort();
-    let logged = || String::from_utf8(std::mem::take(&mut *lock(&written.0))).unwrap();
     for change in 0..11 {
         let backend = |last| Found::at(format!("10.0.0.{last}:80").parse().unwrap());
         let backends = (0..2 + change % 2).map(backend).collect();
         discovery.0.note(&options, Ok(Read { backends, missing: None }));
     }
-    let at_once = logged();
+    let at_once = written.take();
     assert_eq!(at_once.matches(" backends event=").count(), 5, "{at_once}");
     sleep(Duration::from_secs(61)).await;
-    let at_end = logged();
+    let at_end = written.take();
     assert!(at_end.contains("pool web: 6 lines about its source left out"), "{at_end}");
     assert!(at_end.contains("none.json has 2 backends event="), "{at_end}");
     assert_eq!(at_end.lines().count(), 2, "{at_end}");

@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::sync::Mutex;
-
-use equipoise_basics::lock;
 use equipoise_store::{Embedded, EmbeddedOptions, Store, Transaction};
+use equipoise_testkit::LogBuffer;
 
 use super::*;
 
@@ -41,24 +39,9 @@ impl Controller {
     }
 }
 
-/// The lines that are logged.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn a_controller_whose_clock_is_behind_replaces_no_keys_and_says_so_once() {
-    let written = Lines::default();
+    let written = LogBuffer::default();
     let writer = written.clone();
     let log =
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
@@ -69,7 +52,7 @@ async fn a_controller_whose_clock_is_behind_replaces_no_keys_and_says_so_once() 
     {
         let [mut right, mut same] = [(); 2].map(|()| Controller::new(&store, ahead));
         let mut behind = Controller::new(&store, 0);
-        lock(&written.0).clear();
+        written.take();
         let (mut last, mut rotations) = (right.look(0).await, 0);
         for hour in 0..48 {
             behind.look(hour).await;
@@ -81,7 +64,7 @@ async fn a_controller_whose_clock_is_behind_replaces_no_keys_and_says_so_once() 
         }
         assert_eq!(rotations > 7, behind_writes, "{rotations} rotations: {ahead}");
         assert!(rotations <= 16, "{rotations} rotations: {ahead}");
-        let log = String::from_utf8(lock(&written.0).clone()).unwrap();
+        let log = written.text();
         let warned = log.lines().filter(|line| line.contains("check NTP")).count();
         assert_eq!(warned, 1, "{log}");
         assert!(log.contains(&format!("at least {ahead} h ahead")), "{log}");

@@ -1,10 +1,10 @@
 //! An engine with one front door and one pool, controlled by the test, and sockets to talk to it.
 #![allow(dead_code)]
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use equipoise_session::{
     BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, LogOutput,
     PoolView, Queue, Reason, RetryBudget, Snapshot, StopReport,
 };
+use equipoise_testkit::LogBuffer;
 use tokio::sync::mpsc;
 
 /// Longest time for anything that must happen, on a busy machine.
@@ -29,7 +30,7 @@ pub(crate) struct Rig {
     pub(crate) stats: Arc<Sharded<FrontDoorStats>>,
     pub(crate) backends: Vec<BackendView>,
     pub(crate) events: mpsc::Receiver<BackendEvent>,
-    pub(crate) log: Log,
+    pub(crate) log: LogBuffer,
     door: FrontDoor,
     options: PoolOptions,
     /// The queue of the pool.
@@ -59,7 +60,7 @@ impl Rig {
             challenges: Challenges::default(),
         };
         wish(&mut wishes);
-        let log = Log::default();
+        let log = LogBuffer::default();
         let (sender, events) = mpsc::channel(100);
         let engine = Engine::start(EngineOptions {
             threads: THREADS,
@@ -186,7 +187,7 @@ impl Rig {
         }
     }
 
-    pub(crate) fn stop(self, grace: Duration) -> (StopReport, Log) {
+    pub(crate) fn stop(self, grace: Duration) -> (StopReport, LogBuffer) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         (runtime.block_on(self.engine.stop(grace)), self.log)
     }
@@ -199,26 +200,6 @@ pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
     while !is() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// The access log in memory.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,15 +1,13 @@
 //! Reports of limits and of waiting: in status, and in the access log.
 
-use std::io;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use equipoise_core::LineFormat;
 use equipoise_core::concurrency::Region;
 use equipoise_session::config::Upstream;
-use equipoise_testkit::{Gate, HttpBackend, PATIENCE, eventually};
+use equipoise_testkit::{Gate, HttpBackend, LogBuffer, PATIENCE, eventually};
 use serde_json::Value;
 
 use crate::common::{Plan, both_upstreams, get};
@@ -66,26 +64,11 @@ fn a_backend_counts_the_wait_of_the_requests_that_it_served(mode: Upstream) {
     assert!(held.iter_mut().all(|client| client.response().is_ok()));
 }
 
-/// The access log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no writer panics").extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn the_access_log_has_the_time_in_the_queue() {
     let gate = Gate::new();
     let backend = holding(&gate);
-    let log = Log::default();
+    let log = LogBuffer::default();
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).access_log(log.clone());
     let mut plan = plan.front(|front| front.access_log = 1.0);
     plan.access_log_format = LineFormat::JSON;
@@ -96,8 +79,7 @@ fn the_access_log_has_the_time_in_the_queue() {
     assert_eq!(held.response().map(|r| r.status()), Ok(200));
     assert_eq!(waiting.response().map(|r| r.status()), Ok(200));
     let queued = |path: &str| {
-        let lines = log.0.lock().expect("no writer panics").clone();
-        let lines = String::from_utf8(lines).expect("it is text");
+        let lines = log.text();
         let mut lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
         lines.find(|line| line["path"] == path).map(|line| line["queue_seconds"].clone())
     };
