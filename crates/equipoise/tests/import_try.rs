@@ -70,6 +70,22 @@ fn results(trial: &Value) -> Vec<(&str, &str)> {
     all.map(|it| (part(it, "request"), part(it, "result"))).collect()
 }
 
+/// The lines that are not carried or change behaviour.
+fn changed(found: &Value) -> Vec<&str> {
+    let lines = found["lines"].as_array().expect("a list").iter();
+    let mut all: Vec<_> = lines
+        .filter(|it| !it["why"].is_null())
+        .map(|it| it["text"].as_str().expect("a text"))
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+/// A backend that answers with its name and the target of the request.
+fn path_backend(name: &'static str) -> HttpBackend {
+    HttpBackend::start(move |request| Answer::ok(format!("{name} {}", request.head.target())))
+}
+
 #[test]
 fn answers_of_haproxy_and_of_its_translation_are_the_same() {
     let folder = Folder::new("try-haproxy");
@@ -79,16 +95,19 @@ fn answers_of_haproxy_and_of_its_translation_are_the_same() {
     let signed = params.signed_by(&key, &certificates.authority).expect("a certificate");
     let pem = folder.write("site.pem", &format!("{}{}", signed.pem(), key.serialize_pem()));
     std::fs::set_permissions(&pem, Permissions::from_mode(0o600)).expect("the file is ours");
-    let (web, canary) = (HttpBackend::named("web"), HttpBackend::named("canary"));
+    let (web, canary) = (path_backend("web"), path_backend("canary"));
     let (clear, tls, tcp) = (free_port(), free_port(), free_port());
     let sections = format!(
         "frontend site\n  bind {}\n  bind {} ssl crt {}\n\
-         \x20 acl is_canary hdr(X-Canary) -m found\n  acl is_api path /api\n  acl is_old path /old\n\
+         \x20 acl is_canary hdr(X-Canary) -m found\n  acl is_api path_beg /api/ /v1.0\n  acl is_old path_beg /old/\n\
+         \x20 acl is_help path /help\n  acl is_help path_beg /help/\n\
          \x20 http-request redirect location https://www.example.org/new code 301 if is_old\n\
-         \x20 http-request deny deny_status 403 if {{ path /secret }}\n\
-         \x20 use_backend canary if is_canary\n  use_backend canary if is_api\n  default_backend web\n\
+         \x20 http-request deny deny_status 403 if {{ path_beg -i /secret }}\n\
+         \x20 http-response set-header X-Frame-Options DENY\n  http-after-response set-header X-Site 1\n\
+         \x20 use_backend canary if is_canary\n  use_backend canary if is_api or is_help\n  default_backend web\n\
          backend web\n  option httpchk GET /healthz\n  server a {} check\n\
-         backend canary\n  server b {}\n\
+         backend canary\n  http-request deny if {{ path_beg /api/private/ }}\n  http-request replace-path /api/(.*) /\\1\n\
+         \x20 http-response set-header X-Canary 1\n  server b {}\n\
          listen raw\n  mode tcp\n  bind {}\n  server a {}\n",
         clear.address(),
         tls.address(),
@@ -107,7 +126,16 @@ fn answers_of_haproxy_and_of_its_translation_are_the_same() {
     for request in [
         "GET localhost/",
         "GET localhost/ X-Canary: 1",
+        "GET localhost/old/",
+        "GET localhost/old/try",
         "GET localhost/old",
+        "GET localhost/api/",
+        "GET localhost/api/try",
+        "GET localhost/api",
+        "GET localhost/api/private/try",
+        "GET localhost/v1.0try",
+        "GET localhost/help",
+        "GET localhost/help/try",
         "GET localhost/secret",
         "GET www.example.org/",
         "connection",
@@ -116,8 +144,11 @@ fn answers_of_haproxy_and_of_its_translation_are_the_same() {
     }
     let summary = format!("{0} of {0} requests have the same answer", all.len());
     assert_eq!(found["trial"]["summary"], summary.as_str());
-    let is_whole = found["lines"].as_array().expect("a list").iter().all(|it| it["why"].is_null());
-    assert_eq!(output.status.code(), Some(if is_whole { 0 } else { 2 }), "{found:#}");
+    assert_eq!(
+        changed(&found),
+        ["http-response set-header X-Canary 1", "http-response set-header X-Frame-Options DENY"]
+    );
+    assert_eq!(output.status.code(), Some(2), "{found:#}");
     assert!(web.requests().iter().all(|it| ["GET", "HEAD"].contains(&it.head.method())));
 }
 
@@ -148,7 +179,7 @@ fn a_rule_that_is_not_carried_shows_as_another_answer() {
 #[test]
 fn answers_of_nginx_and_of_its_translation_are_the_same() {
     let folder = Folder::new("try-nginx");
-    let (a, b, door) = (HttpBackend::named("a"), HttpBackend::named("b"), free_port());
+    let (a, b, door) = (path_backend("a"), path_backend("b"), free_port());
     let root = text(folder.root()).to_string();
     let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -157,7 +188,14 @@ fn answers_of_nginx_and_of_its_translation_are_the_same() {
     let http = format!(
         "upstream web {{ server {}; server {}; }}\n\
          server {{\n  listen {door};\n  server_name www.example.org;\n\
-         \x20 location = /old {{ return 301 https://www.example.org/new/; }}\n\
+         \x20 add_header X-All 1 always;\n\
+         \x20 location /old/ {{ return 301 https://www.example.org/new/; }}\n\
+         \x20 location /start/ {{ return 302 /home$is_args$args; add_header X-B 1; }}\n\
+         \x20 location /ab {{ proxy_pass http://web; }}\n\
+         \x20 location /api/ {{ proxy_pass http://web/v1/; proxy_set_header Host $host; }}\n\
+         \x20 location /my-app/ {{ proxy_pass http://web; location /my-app/v1.0/ {{ proxy_pass http://web/one/; }} }}\n\
+         \x20 location /gone/ {{ return 410; add_header X-C 1; }}\n\
+         \x20 location ^~ /shut/ {{ deny all; proxy_pass http://web; add_header X-D 1; }}\n\
          \x20 location ~ \\.php$ {{ return 403; }}\n\
          \x20 location / {{ proxy_pass http://web; proxy_set_header Host $host; add_header X-A 1; }}\n}}\n\
          server {{\n  listen {door} default_server;\n  server_name _;\n  location / {{ return 404; }}\n}}\n",
@@ -179,8 +217,22 @@ fn answers_of_nginx_and_of_its_translation_are_the_same() {
     let all = results(&found["trial"]);
     // Two backends answer in turn.
     assert!(all.iter().all(|it| it.1 == "same"), "{found:#}");
-    for request in ["GET www.example.org/old", "GET www.example.org/", "GET other-host.invalid/"] {
-        assert!(all.iter().any(|it| it.0.starts_with(request)), "{request}: {all:?}");
+    for request in [
+        "GET www.example.org/old",
+        "GET www.example.org/old/try",
+        "GET www.example.org/start/",
+        "GET www.example.org/abtry",
+        "GET www.example.org/api",
+        "GET www.example.org/api/try",
+        "GET www.example.org/my-app",
+        "GET www.example.org/my-app/v1.0",
+        "GET www.example.org/my-app/v1.0/try",
+        "GET www.example.org/gone/",
+        "GET www.example.org/shut",
+        "GET www.example.org/",
+        "GET other-host.invalid/",
+    ] {
+        assert!(all.iter().any(|it| it.0 == request), "{request}: {all:?}");
     }
 }
 

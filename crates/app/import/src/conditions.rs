@@ -17,6 +17,26 @@ pub(crate) enum Meet {
     Unknown,
 }
 
+/// Characters with a meaning in a regular expression outside of brackets.
+const SPECIAL: &str = r"\.+*?()|[]{}^$";
+
+/// A text as a part of a regular expression outside of brackets.
+pub(crate) fn escaped(text: &str) -> String {
+    let one = |it: char| if SPECIAL.contains(it) { format!("\\{it}") } else { it.to_string() };
+    text.chars().map(one).collect()
+}
+
+/// The expression of the paths that begin with a text.
+pub(crate) fn begins_with(text: &str) -> String {
+    format!("^{}", escaped(text))
+}
+
+/// The text of an expression of [`begins_with`]; `None` for others.
+pub(crate) fn beginning(expression: &str) -> Option<String> {
+    let text: String = expression.strip_prefix('^')?.replace('\\', "");
+    (begins_with(&text) == expression).then_some(text)
+}
+
 const PATHS: [&str; 3] = ["path", "path-prefix", "path-regex"];
 
 /// The requests that meet both.
@@ -131,7 +151,23 @@ fn path(a: &Path, b: &Path) -> Option<Option<Path>> {
         (("path-prefix", x), ("path-prefix", y)) => {
             Some(if below(x, y) { Some(a.clone()) } else { below(y, x).then(|| b.clone()) })
         }
-        _ => None,
+        (("path-prefix", prefix), (_, pattern)) | ((_, pattern), ("path-prefix", prefix)) => {
+            let text = beginning(pattern)?;
+            let narrower = if prefix.starts_with(&text) {
+                Some(("path-prefix", prefix.clone()))
+            } else {
+                below(&text, prefix).then(|| ("path-regex", pattern.clone()))
+            };
+            Some(narrower)
+        }
+        ((_, x), (_, y)) => {
+            let (x, y) = (beginning(x)?, beginning(y)?);
+            Some(if x.starts_with(&y) {
+                Some(a.clone())
+            } else {
+                y.starts_with(&x).then(|| b.clone())
+            })
+        }
     }
 }
 
@@ -170,6 +206,17 @@ mod tests {
             is(&[("path", "/x.php")])
         );
         assert_eq!(both(&[("path-prefix", "/a")], &[("path-regex", "php$")]), Meet::Unknown);
+        let paths = |a: &'static str, x, b: &'static str, y| {
+            assert_eq!(both(&[(a, x)], &[(b, y)]), both(&[(b, y)], &[(a, x)]), "{x} {y}");
+            both(&[(a, x)], &[(b, y)])
+        };
+        let begin = "path-regex";
+        assert_eq!(paths(begin, "^/a", begin, "^/ab/"), is(&[(begin, "^/ab/")]));
+        assert_eq!(paths(begin, "^/a/", begin, "^/ab/"), Meet::Never);
+        assert_eq!(paths(begin, "^/a/", begin, "b$"), Meet::Unknown);
+        assert_eq!(paths(begin, "^/a/", "path-prefix", "/a"), is(&[(begin, "^/a/")]));
+        assert_eq!(paths(begin, "^/a", "path-prefix", "/ab"), is(&[("path-prefix", "/ab")]));
+        assert_eq!(paths(begin, "^/ab", "path-prefix", "/a"), Meet::Never);
         assert_eq!(
             both(&[("header", "A: b")], &[("header", "C: d")]),
             is(&[("header", "A: b"), ("header", "C: d")])
@@ -178,5 +225,16 @@ mod tests {
             both(&[("method", "GET")], &[("host", "a.org")]),
             is(&[("method", "GET"), ("host", "a.org")])
         );
+    }
+
+    #[test]
+    fn the_expression_of_a_beginning_has_the_text() {
+        for (text, expression) in [("/api/", "^/api/"), ("/my-app/v1.0", r"^/my-app/v1\.0")] {
+            assert_eq!(begins_with(text), expression);
+            assert_eq!(beginning(expression).as_deref(), Some(text));
+        }
+        for other in ["/a", "^/a$", "^/(a|b)", r"^/\d", "(?i)^/a", "^/a.b", r"^/a\-b"] {
+            assert_eq!(beginning(other), None, "{other}");
+        }
     }
 }

@@ -137,6 +137,11 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// A route with these conditions.
+    pub(crate) fn of(conditions: &Options) -> Route {
+        Route { options: conditions.clone(), ..Route::default() }
+    }
+
     /// True if the route answers by itself.
     pub(crate) fn is_terminal(&self) -> bool {
         !self.redirect.is_empty() || !self.answer.is_empty()

@@ -5,6 +5,7 @@ mod http;
 mod known;
 mod location;
 mod pass;
+mod redirect;
 mod stream;
 mod syntax;
 mod upstream;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::words::Line;
-use crate::conditions::{Meet, meet};
+use crate::conditions::{Meet, begins_with, escaped, meet};
 use crate::model::Options;
 
 /// A test of a request.
@@ -254,7 +254,7 @@ impl Pattern<'_> {
             let all = if self.values.len() == 1 { all } else { format!("(?:{all})") };
             return regex::Regex::new(&all).is_ok().then(|| format!("{case}{all}"));
         }
-        let all: Vec<_> = self.values.iter().map(|it| regex::escape(it)).collect();
+        let all: Vec<_> = self.values.iter().map(|it| escaped(it)).collect();
         let all = if all.len() == 1 { all[0].clone() } else { format!("(?:{})", all.join("|")) };
         match self.how {
             "str" => Some(format!("{case}^{all}$")),
@@ -274,23 +274,20 @@ impl Pattern<'_> {
                 && !it.contains("//")
                 && !it.contains("/.")
         };
-        if !self.is_any_case && self.values.iter().all(is_plain) {
-            match self.how {
-                "str" => {
-                    return vec![Test::Any(
-                        self.values.iter().map(|it| ("path", it.clone())).collect(),
-                    )];
-                }
-                "beg" if self.values.iter().all(|it| it.ends_with('/') && it.len() > 1) => {
-                    let all = self
-                        .values
-                        .iter()
-                        .map(|it| ("path-prefix", it.trim_end_matches('/').to_string()));
-                    return vec![Test::Any(all.collect())];
-                }
-                "beg" if self.values.iter().any(|it| it == "/") => return vec![Test::Always],
-                _ => {}
+        let case = if self.is_any_case { "(?i)" } else { "" };
+        let all: Vec<_> = match self.how {
+            "str" if !self.is_any_case && self.values.iter().all(is_plain) => {
+                self.values.iter().map(|it| ("path", it.clone())).collect()
             }
+            "beg" if self.values.iter().any(|it| it == "/") => return vec![Test::Always],
+            "beg" => {
+                let expression = |it: &String| format!("{case}{}", begins_with(it));
+                self.values.iter().map(|it| ("path-regex", expression(it))).collect()
+            }
+            _ => Vec::new(),
+        };
+        if !all.is_empty() {
+            return vec![Test::Any(all)];
         }
         self.regex()
             .map_or_else(|| self.unknown("path"), |it| vec![Test::Any(vec![("path-regex", it)])])
@@ -324,7 +321,7 @@ impl Pattern<'_> {
             return self.header(name);
         }
         let case = if self.is_any_case { "(?i)" } else { "" };
-        let all: Vec<_> = self.values.iter().map(|it| regex::escape(it)).collect();
+        let all: Vec<_> = self.values.iter().map(|it| escaped(it)).collect();
         let begin = if self.how == "end" { "" } else { r"(?:^|,)\s*" };
         let end = if self.how == "beg" { "" } else { r"\s*(?:,|$)" };
         vec![Test::All("header", format!("{name}: ~{case}{begin}(?:{}){end}", all.join("|")))]
@@ -348,12 +345,12 @@ impl Pattern<'_> {
     }
 
     fn cookie(&self, name: &str) -> Vec<Test> {
-        let name = regex::escape(name);
+        let name = escaped(name);
         let value = match self.how {
             "found" => String::new(),
-            "str" if self.values.len() == 1 => format!("{}(?:;|$)", regex::escape(&self.values[0])),
+            "str" if self.values.len() == 1 => format!("{}(?:;|$)", escaped(&self.values[0])),
             _ if self.values.is_empty() => String::new(),
-            "beg" if self.values.len() == 1 => regex::escape(&self.values[0]),
+            "beg" if self.values.len() == 1 => escaped(&self.values[0]),
             _ => return self.unknown("cookie"),
         };
         vec![Test::All("header", format!("Cookie: ~(?:^|; ?){name}={value}"))]
@@ -453,7 +450,7 @@ fn with(options: &Options, test: &Test, is_tls: bool) -> Result<Option<Options>,
         Test::All(key, value) => options.push(key, value.clone()),
         Test::Any(values) => {
             let mut these = Options::default();
-            values.iter().for_each(|(key, value)| these.push(key, value.clone()));
+            whole_segments(values).into_iter().for_each(|(key, value)| these.push(key, value));
             match meet(&options, &these) {
                 Meet::Both(both) => options = both,
                 Meet::Never => return Ok(None),
@@ -472,4 +469,19 @@ fn with(options: &Options, test: &Test, is_tls: bool) -> Result<Option<Options>,
         Test::Unknown(text) => return Err(format!("the condition {text:?}")),
     }
     Ok(Some(options))
+}
+
+/// A path together with all below it (`path /api` and `path_beg /api/`) is a prefix.
+fn whole_segments(values: &[(&'static str, String)]) -> Vec<(&'static str, String)> {
+    let has = |key: &str, value: String| values.iter().any(|it| it.0 == key && it.1 == value);
+    let below = |path: &str| begins_with(&format!("{path}/"));
+    let one = |(key, value): &(&'static str, String)| {
+        let is_below = |it: &String| has("path", it.clone()) && below(it) == *value;
+        match *key {
+            "path" if has("path-regex", below(value)) => Some(("path-prefix", value.clone())),
+            "path-regex" if values.iter().any(|(_, path)| is_below(path)) => None,
+            key => Some((key, value.clone())),
+        }
+    };
+    values.iter().filter_map(one).collect()
 }

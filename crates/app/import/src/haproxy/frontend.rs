@@ -37,8 +37,10 @@ struct Changes {
 /// The rules of a front door or of a backend.
 #[derive(Default)]
 struct Rules {
-    /// Changes of all requests.
+    /// Changes of all requests, and of their responses by servers.
     common: Route,
+    /// Changes of the proxy's own answers.
+    own_responses: Options,
     changes: Vec<Changes>,
     /// Rules that answer.
     answers: Vec<Rule>,
@@ -149,7 +151,7 @@ impl Building<'_> {
         for line in &proxy.response_rules {
             self.rule(line, false, &place, &mut own);
         }
-        let Rules { common, changes, answers: mut all } = own;
+        let Rules { common, own_responses, changes, answers: mut all } = own;
         for line in &proxy.switches {
             self.switch(line, &changes, &mut all);
         }
@@ -175,16 +177,18 @@ impl Building<'_> {
         };
         self.door.routes = routes(all, &last, self.report);
         for route in &mut self.door.routes {
-            let is_own = route.is_terminal();
-            add(&mut route.response, &common.response);
-            if !is_own {
+            if route.is_terminal() {
+                add(&mut route.response, &own_responses);
+            } else {
+                add(&mut route.response, &common.response);
                 add(&mut route.request, &common.request);
                 route.rewrite.fill(&common.rewrite);
             }
         }
         if let [only] = &self.door.routes[..] {
             let to = only.redirect.get("to").and_then(|it| it.as_str());
-            if to == Some(TO_HTTPS) && only.options.is_empty() && !self.is_tls {
+            let is_plain = only.options.is_empty() && only.response.is_empty();
+            if to == Some(TO_HTTPS) && is_plain && !self.is_tls {
                 self.door.options.set("redirect", "https");
                 self.door.routes.clear();
             }
@@ -245,7 +249,41 @@ impl Building<'_> {
                 return;
             }
         };
+        if !is_request {
+            self.own_answers(line, words, &action, &all, out);
+        }
         self.act(number, action, all, out);
+    }
+
+    /// Notes the effect of a rule of responses on answers of the proxy itself. Those have the
+    /// headers of `http-after-response` alone.
+    fn own_answers(
+        &mut self,
+        line: &Line,
+        words: &[String],
+        action: &Action,
+        all: &[Matched],
+        out: &mut Rules,
+    ) {
+        let is_after = line.word(0) == "http-after-response";
+        match action {
+            Action::Route(route) if is_after && all.contains(&Matched::default()) => {
+                add(&mut out.own_responses, &route.response);
+            }
+            Action::Route(_) if is_after => self.report.changes(
+                line.number,
+                "redirects and answers of equipoise's own do not have the header",
+            ),
+            Action::Hsts(_) if !is_after => self.report.changes(
+                line.number,
+                "redirects and errors of equipoise's own have the header, too; HAProxy's do not",
+            ),
+            Action::Route(_) if !is_after && words[0] != "del-header" => self.report.changes(
+                line.number,
+                "errors of equipoise's own, such as 503, have the header, too; HAProxy's do not",
+            ),
+            _ => {}
+        }
     }
 
     /// Translates the action of a rule. `all`: the requests that meet its condition.
@@ -360,7 +398,11 @@ impl Building<'_> {
         };
         for rule in &of_pool.answers {
             match narrowed(&rule.condition) {
-                Ok(condition) => out.push(Rule { condition, ..rule.clone() }),
+                Ok(condition) => {
+                    let mut rule = Rule { condition, ..rule.clone() };
+                    add(&mut rule.route.response, &of_pool.own_responses);
+                    out.push(rule);
+                }
                 Err(true) => {}
                 Err(false) => {
                     let served =

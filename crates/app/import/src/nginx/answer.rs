@@ -13,7 +13,10 @@ impl Building<'_> {
             Err(_) => (302, one.arg(0)),
         };
         if [301, 302, 303, 307, 308].contains(&status) {
-            if let Some(to) = place(text) {
+            if let Some(mut to) = place(text) {
+                if to.starts_with('/') || to.starts_with("{path}") {
+                    to = self.origin(&[inner]) + &to;
+                }
                 route.redirect.set("to", to).set("status", status);
             } else {
                 self.report.lost(one.number, "a redirect has {scheme}, {host}, {path} and {query}");
@@ -43,8 +46,9 @@ impl Building<'_> {
     pub(super) fn rewrite(&mut self, one: &Directive, hosts: &Options) {
         let mut conditions = hosts.clone();
         conditions.push("path-regex", one.arg(0));
-        let mut route = self.route(&conditions, &[]);
+        let mut route = Route::of(&conditions);
         self.rewrite_in(one, &mut route);
+        self.headers(&[], &mut route);
         if route.redirect.is_empty() {
             self.report.changes(
                 one.number,
@@ -86,20 +90,25 @@ impl Building<'_> {
                     Some((scheme, (host, path))) => {
                         (format!("{scheme}://{host}"), format!("/{path}"))
                     }
-                    None => (String::new(), to.clone()),
+                    None => (self.origin(&[]), to.clone()),
                 };
+                // A place without an origin begins with `/`.
+                let origin =
+                    if origin.is_empty() { "{scheme}://{host}".to_string() } else { origin };
                 route.rewrite.set("regex", full).set("to", path);
                 route
                     .redirect
                     .set("to", format!("{origin}{{path}}{{query}}"))
                     .set("status", status);
             } else {
+                let origin = if to.starts_with('/') { self.origin(&[]) } else { String::new() };
                 route
                     .redirect
-                    .set("to", format!("{}{{query}}", to.trim_end_matches('?')))
+                    .set("to", format!("{origin}{}{{query}}", to.trim_end_matches('?')))
                     .set("status", status);
             }
-            if !route.options.has("path-regex") {
+            let paths = route.options.get("path-regex").and_then(toml::Value::as_array);
+            if !paths.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(pattern))) {
                 self.report.changes(one.number, "the redirect is for the whole location");
             }
         } else {
@@ -164,7 +173,7 @@ impl Building<'_> {
             self.report.lost(one.number, format!("{nearest}{served}"));
             return;
         };
-        let mut route = Route { options: conditions, ..Route::default() };
+        let mut route = Route::of(&conditions);
         self.returns(returns, &[], &mut route);
         self.door.routes.push(route);
     }

@@ -3,7 +3,7 @@
 use super::location;
 use super::syntax::{Directive, milliseconds, size};
 use super::{innermost, listen_options, sockets, upstream};
-use crate::conditions::{Meet, meet};
+use crate::conditions::{Meet, escaped, meet};
 use crate::model::{Config, Door, Options, Route, duration, name};
 use crate::report::Report;
 
@@ -47,6 +47,9 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
             };
             building.routes(&hosts);
         }
+        if door.hsts.is_some() {
+            strict_transport(block, &servers, report);
+        }
         for server in &servers {
             certificates(&mut door, &[&server.block, block], report);
         }
@@ -82,6 +85,21 @@ fn shared(door: &mut Door, scopes: &[&[Directive]]) {
     }
     if first("access_log").is_some_and(|it| it != "off") {
         door.options.set("access-log", 1.0);
+    }
+}
+
+/// Reports the header `Strict-Transport-Security` if some server of the front door has none.
+fn strict_transport(block: &[Directive], servers: &[&Directive], report: &mut Report) {
+    let stated = |server: &Directive| {
+        let all = innermost(&[&server.block, block], "add_header").into_iter();
+        let is_it = |it: &&Directive| it.arg(0).eq_ignore_ascii_case("strict-transport-security");
+        all.filter(is_it).map(|it| it.number).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = servers.iter().map(|it| stated(it)).collect();
+    if all.iter().any(Vec::is_empty) {
+        for number in all.into_iter().flatten() {
+            report.changes(number, "hsts is for all names of the front door");
+        }
     }
 }
 
@@ -221,7 +239,7 @@ fn hosts(server: &Directive, is_default: bool, report: &mut Report) -> Options {
                 "_" | "" => {}
                 host if host.starts_with('~') => patterns.push(host[1..].to_string()),
                 host if host.ends_with(".*") => {
-                    patterns.push(format!("^{}\\.", regex::escape(host.trim_end_matches(".*"))))
+                    patterns.push(format!("^{}\\.", escaped(host.trim_end_matches(".*"))))
                 }
                 host if host.starts_with('.') => {
                     options.push("host", host[1..].to_lowercase());
@@ -229,7 +247,7 @@ fn hosts(server: &Directive, is_default: bool, report: &mut Report) -> Options {
                 }
                 "$hostname" => report.lost(line.number, "write the name of the machine"),
                 host if !host.contains('.') => {
-                    patterns.push(format!("^{}(?::[0-9]+)?$", regex::escape(host)))
+                    patterns.push(format!("^{}(?::[0-9]+)?$", escaped(host)))
                 }
                 host => options.push("host", host.to_lowercase()),
             }

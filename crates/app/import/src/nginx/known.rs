@@ -82,9 +82,7 @@ const NOTHING: &[&str] = &[
     "postpone_output",
     "msie_padding",
     "merge_slashes",
-    "port_in_redirect",
     "server_name_in_redirect",
-    "absolute_redirect",
     "lingering_close",
     "lingering_time",
     "lingering_timeout",
@@ -109,6 +107,8 @@ const NOTHING: &[&str] = &[
 ];
 
 const TRANSLATED: &[&str] = &[
+    "absolute_redirect",
+    "port_in_redirect",
     "listen",
     "server_name",
     "ssl_certificate",

@@ -3,6 +3,7 @@
 use super::pass::parts;
 use super::syntax::{Directive, milliseconds, size};
 use super::{innermost, target};
+use crate::conditions::begins_with;
 use crate::model::{Config, Door, NO_PASSWORDS, Options, Route, duration, rate};
 use crate::report::Report;
 
@@ -26,8 +27,9 @@ impl Building<'_> {
         for one in &server.block {
             match one.name.as_str() {
                 "return" => {
-                    let mut route = self.route(hosts, &[]);
+                    let mut route = Route::of(hosts);
                     self.returns(one, &[], &mut route);
+                    self.headers(&[], &mut route);
                     self.door.routes.push(route);
                     is_answered = true;
                 }
@@ -44,6 +46,7 @@ impl Building<'_> {
         if is_answered {
             return;
         }
+        self.slashes(hosts);
         let mut has_root = false;
         for location in ordered(&server.block) {
             has_root |= location.args == ["/"];
@@ -51,7 +54,7 @@ impl Building<'_> {
         }
         if !has_root {
             // nginx serves files there.
-            let mut route = self.route(hosts, &[]);
+            let mut route = Route::of(hosts);
             let is_proxy = innermost(&[&server.block], "proxy_pass").first().copied();
             match is_proxy {
                 Some(pass) => self.pass(pass, &[&server.block, self.block], &mut route, None),
@@ -59,34 +62,8 @@ impl Building<'_> {
                     route.answer.set("status", 404);
                 }
             }
+            self.headers(&[], &mut route);
             self.door.routes.push(route);
-        }
-    }
-
-    /// A route with the options of its scopes.
-    pub(super) fn route(&mut self, conditions: &Options, inner: &[&[Directive]]) -> Route {
-        let mut scopes = inner.to_vec();
-        scopes.extend([self.server.block.as_slice(), self.block]);
-        let mut route = Route { options: conditions.clone(), ..Route::default() };
-        for line in innermost(&scopes, "add_header") {
-            self.add_header(line, &mut route);
-        }
-        for line in innermost(&scopes, "proxy_hide_header") {
-            route.response.push("remove", line.arg(0));
-        }
-        route
-    }
-
-    fn add_header(&mut self, line: &Directive, route: &mut Route) {
-        let (header, value) = (line.arg(0), line.arg(1));
-        if header.eq_ignore_ascii_case("strict-transport-security") {
-            if self.door.tls.is_some() {
-                self.door.hsts = crate::haproxy::hsts(value);
-            }
-        } else if value.contains('$') {
-            self.report.lost(line.number, "response-headers have no variables");
-        } else {
-            route.response.push("add", format!("{header}: {value}"));
         }
     }
 
@@ -98,9 +75,9 @@ impl Building<'_> {
             return;
         }
         let mut conditions = hosts.clone();
-        let path = path(location, &mut conditions);
+        let path = self.path(location, &mut conditions);
         if inner.iter().any(|it| it.name == "internal") {
-            let mut none = Route { options: conditions, ..Route::default() };
+            let mut none = Route::of(&conditions);
             none.answer.set("status", 404);
             self.door.routes.push(none);
             return;
@@ -113,7 +90,7 @@ impl Building<'_> {
         for one in inner.iter().filter(|it| it.name == "if") {
             self.condition(one, &conditions);
         }
-        let mut route = self.route(&conditions, &[inner]);
+        let mut route = Route::of(&conditions);
         for one in inner {
             match one.name.as_str() {
                 "return" => self.returns(one, inner, &mut route),
@@ -148,12 +125,33 @@ impl Building<'_> {
             }
         }
         self.options(inner, &mut route);
+        self.headers(&[inner], &mut route);
         self.allow(inner, route);
+    }
+
+    /// Sets the condition of a location. Returns its path.
+    fn path(&self, location: &Directive, conditions: &mut Options) -> String {
+        let (how, path) = match location.arg(0) {
+            how @ ("=" | "^~" | "~" | "~*") => (how, location.arg(1)),
+            path => ("", path),
+        };
+        match how {
+            "=" => conditions.push("path", path),
+            "~" => conditions.push("path-regex", path),
+            "~*" => conditions.push("path-regex", format!("(?i){path}")),
+            _ if path == "/" => {}
+            // The path without the slash takes an earlier route.
+            _ => match path.strip_suffix('/').filter(|it| self.has_exact(it, conditions)) {
+                Some(prefix) => conditions.push("path-prefix", prefix),
+                None => conditions.push("path-regex", begins_with(path)),
+            },
+        }
+        path.to_string()
     }
 
     /// Adds the route as `allow`, `deny` and `limit_except` permit: the first that fits decides.
     fn allow(&mut self, inner: &[Directive], mut route: Route) {
-        let refused = refused(&route);
+        let refused = self.refused(inner, &route);
         if let Some(limit) = inner.iter().find(|it| it.name == "limit_except") {
             let denies = limit.block.iter().any(|it| it.name == "deny" && it.arg(0) == "all");
             if !denies || limit.block.len() > 1 || route.options.has("method") {
@@ -175,7 +173,7 @@ impl Building<'_> {
     /// `allow` and `deny` of the innermost block that has some.
     fn within(&mut self, inner: &[Directive], route: Route) {
         let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
-        let refused = refused(&route);
+        let refused = self.refused(inner, &route);
         for (name, prefix) in rules(&scopes) {
             let mut one = if name == "allow" { route.clone() } else { refused.clone() };
             match prefix.as_str() {
@@ -200,6 +198,15 @@ impl Building<'_> {
             self.door.routes.push(one);
         }
         self.door.routes.push(route);
+    }
+
+    /// The refusal of the requests of a route.
+    fn refused(&mut self, inner: &[Directive], route: &Route) -> Route {
+        let mut refused = Route::of(&route.options);
+        refused.options.remove("pool");
+        refused.answer.set("status", 403);
+        self.headers(&[inner], &mut refused);
+        refused
     }
 
     /// Options of a location that a route has, too.
@@ -319,14 +326,6 @@ impl Building<'_> {
     }
 }
 
-/// The refusal of the requests of a route.
-fn refused(route: &Route) -> Route {
-    let mut refused = Route { options: route.options.clone(), ..Route::default() };
-    refused.options.remove("pool");
-    refused.answer.set("status", 403);
-    refused
-}
-
 /// Directives that ask for a password, or for a decision of another program.
 const PASSWORDS: [&str; 5] =
     ["auth_basic", "auth_request", "auth_jwt", "secure_link", "access_by_lua_block"];
@@ -355,21 +354,4 @@ fn ordered(block: &[Directive]) -> Vec<&Directive> {
     };
     all.sort_by_key(rank);
     all
-}
-
-/// Sets the condition of a location. Returns its path.
-fn path(location: &Directive, conditions: &mut Options) -> String {
-    let (how, path) = match location.arg(0) {
-        how @ ("=" | "^~" | "~" | "~*") => (how, location.arg(1)),
-        path => ("", path),
-    };
-    match how {
-        "=" => conditions.push("path", path),
-        "~" => conditions.push("path-regex", path),
-        "~*" => conditions.push("path-regex", format!("(?i){path}")),
-        _ if path == "/" => {}
-        _ if path.ends_with('/') => conditions.push("path-prefix", path.trim_end_matches('/')),
-        _ => conditions.push("path-regex", format!("^{}", regex::escape(path))),
-    }
-    path.to_string()
 }

@@ -4,6 +4,7 @@ use super::http::backend_tls;
 use super::location::Building;
 use super::syntax::{Directive, milliseconds};
 use super::{innermost, target};
+use crate::conditions::begins_with;
 use crate::model::{Options, Route, duration};
 use crate::report::Report;
 
@@ -193,6 +194,6 @@ pub(super) fn replace_path(route: &mut Route, path: &str, uri: &str) {
         let prefix = uri.trim_end_matches('/');
         route.rewrite.set("prefix", if prefix.is_empty() { "/" } else { prefix });
     } else {
-        route.rewrite.set("regex", format!("^{}", regex::escape(path))).set("to", uri);
+        route.rewrite.set("regex", begins_with(path)).set("to", uri);
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use toml::{Table, Value};
 
 use super::{example, tables, text_of, texts};
+use crate::conditions::beginning;
 
 /// Most questions for a front door.
 const QUESTIONS_MAX: usize = 60;
@@ -167,19 +168,29 @@ fn of_route(route: &Table, any_host: &str) -> Result<Vec<HttpQuestion>, String> 
     Ok(first_host.chain(first_path).map(question).collect())
 }
 
-/// An example of each path of a route; for a prefix, it and a path below.
+/// An example of each path of a route; for a prefix and for the begin of a path, several.
 fn paths(route: &Table) -> Result<Vec<String>, String> {
     let mut paths: Vec<String> = texts(route, "path").into_iter().map(str::to_string).collect();
     for prefix in texts(route, "path-prefix") {
         paths.extend([prefix.to_string(), format!("{}/try", prefix.trim_end_matches('/'))]);
     }
     for expression in texts(route, "path-regex") {
-        paths.push(example::path(expression).ok_or_else(|| unexemplified(expression))?);
+        match beginning(expression) {
+            Some(text) if text.starts_with('/') => paths.extend(about(&text)),
+            _ => paths.push(example::path(expression).ok_or_else(|| unexemplified(expression))?),
+        }
     }
     if paths.is_empty() {
         paths.push("/".to_string());
     }
     Ok(paths)
+}
+
+/// Two paths that begin with a text, and the text without its last slash, which programs treat in
+/// different ways.
+fn about(text: &str) -> Vec<String> {
+    let without = text.strip_suffix('/').filter(|it| !it.is_empty()).map(str::to_string);
+    [text.to_string(), format!("{text}try")].into_iter().chain(without).collect()
 }
 
 /// A host for a condition, which may be a wildcard.

@@ -27,6 +27,8 @@ fn every_route_is_asked_by_an_example_of_its_conditions() {
         ("path = \"/login\"", vec!["GET localhost/login"]),
         ("path-prefix = \"/a\"", vec!["GET localhost/a", "GET localhost/a/try"]),
         ("path-prefix = \"/\"\nmethod = \"HEAD\"", vec!["HEAD localhost/", "HEAD localhost/try"]),
+        ("path-regex = '^/a/'", vec!["GET localhost/a/", "GET localhost/a/try", "GET localhost/a"]),
+        ("path-regex = '^/a'", vec!["GET localhost/a", "GET localhost/atry"]),
         ("path-regex = '\\.php$'", vec!["GET localhost/try.php"]),
         ("header = [\"X-Canary\", \"Lang: ~^de\"]", vec!["GET localhost/ X-Canary: 1 Lang: de"]),
         ("header = \"Host: ~^shop[.]\"", vec!["GET shop./"]),
