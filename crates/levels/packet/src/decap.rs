@@ -12,6 +12,7 @@ use crate::abi::{
     DecapsulationConstants,
 };
 use crate::engine::{Ways, XdpMode};
+use crate::privileges::Capabilities;
 use crate::program::{Decapsulated, Decapsulator, LoadError, Run, RunError};
 
 const NAME: &str = "decapsulate";
@@ -231,6 +232,14 @@ impl Decapsulation {
         };
         self.hold = Some(hold);
         Ok(self.mode())
+    }
+
+    /// Returns the capabilities that the other functions and dropping still need after
+    /// [`Decapsulation::attach`]. The maps need none, since they are open.
+    pub fn needs(&self) -> Capabilities {
+        let resolves = self.ways.is_some();
+        let detaches = matches!(self.hold, Some(Hold::Interface { keep: false }));
+        if resolves || detaches { Capabilities::INTERFACES } else { Capabilities::NONE }
     }
 
     fn attach_in_any_mode(&self, replace: bool) -> libbpf_rs::Result<()> {
