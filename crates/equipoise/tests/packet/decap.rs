@@ -169,6 +169,7 @@ fn decap_keeps_no_capability_but_that_of_interfaces_if_it_detaches_or_resolves()
     let guest = pair.decapsulate(&options);
     assert_eq!(capabilities(&guest), NET_ADMIN);
     stop(guest);
+    assert!(!pair.has_program());
 }
 
 #[test]

@@ -306,7 +306,12 @@ impl Drop for Decapsulation {
             // Does not detach the program of another process that has taken over.
             let ours = Program::id_from_fd(self.decapsulator.fd()).ok();
             if ours.is_some() && self.xdp_query().map(|attached| attached.prog_id) == ours {
-                let _ = Xdp::new(self.decapsulator.fd()).detach(self.ifindex, XdpFlags::NONE);
+                // Without a mode the kernel would take that of the driver, and find nothing there.
+                let mode = match self.mode() {
+                    XdpMode::Native => XdpFlags::DRV_MODE,
+                    XdpMode::Generic => XdpFlags::SKB_MODE,
+                };
+                let _ = Xdp::new(self.decapsulator.fd()).detach(self.ifindex, mode);
             }
         }
     }
