@@ -9,13 +9,24 @@
 #include "nat.h"
 #include "port_open.h"
 
+/*
+ * Whether replies to the port of the packet's flow are translated. Not if its address is no source
+ * any more, or if the VIP came back with another number.
+ */
+eqp_cold bool port_is_answered(const struct eqp_job *job, const struct eqp_port *port)
+{
+	const struct eqp_vip *vip = vip_find_at(job, (const __u64 *)port->source, 0, 0);
+
+	return vip && vip->kind == EQP_VIP_SOURCE && port->service == job->service->number;
+}
+
 /* Returns the port of the packet's flow; a flow without one gets one. */
 eqp_inline struct eqp_port *port_of_flow(struct eqp_context *ctx, struct eqp_job *job, unsigned char *memory)
 {
 	const struct eqp_packet *packet = &job->packet;
 	bool is_later = packet->flags & EQP_PACKET_LATER_FRAGMENT;
 	struct eqp_port *port;
-	__u64 digest, word;
+	__u64 digest, word, now;
 
 	if (job->service->key != EQP_FIVE_TUPLE && !is_later) {
 		job->digest = tuple_digest(job, packet->source64, packet->destination64, packet->ports);
@@ -29,11 +40,19 @@ eqp_inline struct eqp_port *port_of_flow(struct eqp_context *ctx, struct eqp_job
 	if (port && (word >> EQP_PORT_BACKEND_SHIFT & 0xffff) != job->backend->number)
 		port = NULL;
 	if (packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT))
-		return port;
+		return port && port_is_answered(job, port) ? port : NULL;
+	if (port) {
+		now = port_now(port_asked(ctx, packet, word));
+		if (now == word)
+			return port;
+		/* Checked when the word changes, about once in a tick, to keep the usual packet fast. */
+		if (port_is_answered(job, port))
+			__sync_val_compare_and_swap(&port->word, word, now);
+		else
+			port = NULL;
+	}
 	if (!port)
 		port = port_open(job, memory, digest);
-	else if (!port_touch(port, word, port_asked(ctx, packet, word)))
-		return port;
 	/* The first packet, and at most one in a tick: rarely overwritten by another client's. */
 	note_sender(ctx, job);
 	return port;
@@ -199,7 +218,7 @@ eqp_cold int handle_full_nat_reply(struct eqp_context *ctx, struct eqp_job *job,
 	struct eqp_packet *packet = &job->packet;
 	bool is_later = parsed == EQP_RARE && packet->flags & EQP_PACKET_LATER_FRAGMENT;
 	struct eqp_answered answered = {};
-	__u64 index;
+	__u64 index, now;
 
 	parsed = read_answered(ctx, packet, parsed);
 	if (parsed < 0)
@@ -217,8 +236,12 @@ eqp_cold int handle_full_nat_reply(struct eqp_context *ctx, struct eqp_job *job,
 		job->slot = EQP_NO_SLOT;
 		remember_fragment(job);
 	}
-	if (!(packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT)))
-		port_touch(answered.port, answered.word, port_answered(ctx, packet, answered.word));
+	if (!(packet->flags & (EQP_PACKET_ICMP_ERROR | EQP_PACKET_LATER_FRAGMENT))) {
+		now = port_now(port_answered(ctx, packet, answered.word));
+		/* Unless another CPU is faster. */
+		if (now != answered.word)
+			__sync_val_compare_and_swap(&answered.port->word, answered.word, now);
+	}
 	return answer_client(ctx, job, &answered);
 }
 

@@ -22,7 +22,8 @@
  * Lines of EQP_PORT_WAYS words lead from a flow to its place, by the digest of the five-tuple
  * (whatever the service's key). A word has the upper 34 bits of the digest, a set bit, and the
  * index. The place has the whole digest, and decides. The words of expired flows stay until their
- * place or their way is used again.
+ * place or their way is used again, so such a flow may return to its place. It gets another one if
+ * replies to the place would not be translated, because its address is no source any more.
  *
  * The word of a place has
  *   16 bits: time of the last packet, in ticks of 2^31 ns
@@ -146,15 +147,10 @@ eqp_inline bool port_is_over(const struct eqp_job *job, const struct eqp_port *p
 	return port_age(word, tick) > life;
 }
 
-/* Stores the word `after` with the current time, unless another CPU was faster. */
-eqp_inline bool port_touch(struct eqp_port *port, __u64 word, __u64 after)
+/* The word with the current time. */
+eqp_inline __u64 port_now(__u64 word)
 {
-	__u64 now = (after & ~(__u64)EQP_TRANSLATED_TIME_MASK) | translated_tick();
-
-	if (now == word)
-		return false;
-	__sync_val_compare_and_swap(&port->word, word, now);
-	return true;
+	return (word & ~(__u64)EQP_TRANSLATED_TIME_MASK) | translated_tick();
 }
 
 /* The hash of a source address at a backend and its port. A port of the source is added. */

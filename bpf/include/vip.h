@@ -22,13 +22,12 @@ eqp_inline __u32 address_hash(const struct eqp_job *job, const __u64 *address, _
 	return hash >> 32;
 }
 
-/* Returns the entry of the flow's destination address with `port` and `protocol`, or NULL. */
-eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8 protocol)
+/* Returns the entry of an address of the packet's family with `port` and `protocol`, or NULL. */
+eqp_inline struct eqp_vip *vip_find_at(const struct eqp_job *job, const __u64 *wanted, __be16 port, __u8 protocol)
 {
-	const struct eqp_packet *packet = &job->packet;
-	__u32 hash = address_hash(job, packet->destination64, port, protocol);
+	__u32 hash = address_hash(job, wanted, port, protocol);
 	/* Port, protocol and family as in an entry. A free entry has family 0 and matches nothing. */
-	__u32 rest = port | (__u32)protocol << 16 | (__u32)packet->family << 24;
+	__u32 rest = port | (__u32)protocol << 16 | (__u32)job->packet.family << 24;
 	__u32 mask = directory(job)->vip_mask;
 	int i;
 
@@ -36,13 +35,18 @@ eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8
 		struct eqp_vip *vip = vip_at(job, (hash + i) & mask);
 		const __u64 *address = (const __u64 *)vip->address;
 
-		if (eqp_likely(*(__u32 *)&vip->port == rest && address[0] == packet->destination64[0] &&
-			       address[1] == packet->destination64[1]))
+		if (eqp_likely(*(__u32 *)&vip->port == rest && address[0] == wanted[0] && address[1] == wanted[1]))
 			return vip;
 		if (vip->kind == EQP_VIP_FREE)
 			return NULL;
 	}
 	return NULL;
+}
+
+/* Returns the entry of the flow's destination address with `port` and `protocol`, or NULL. */
+eqp_inline struct eqp_vip *vip_find(const struct eqp_job *job, __be16 port, __u8 protocol)
+{
+	return vip_find_at(job, job->packet.destination64, port, protocol);
 }
 
 /* Returns the service of the range with the port; EQP_NO_SERVICE: none. */

@@ -14,6 +14,7 @@ use equipoise_packet::Decapsulated;
 use equipoise_packet::abi::{Counter, DecapsulationConstants};
 use equipoise_packet::config::{MacAddress, Prefix};
 use equipoise_packet::decap::Decapsulation;
+use equipoise_packet::privileges::reduce_to;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -86,6 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut macs = macs(&args)?;
     decapsulation.take_frames(&macs)?;
     let mode = decapsulation.attach(&args.interface, ifindex, args.keep)?;
+    reduce_to(decapsulation.needs()).context("cannot give up capabilities")?;
     say(&format!(
         "decapsulating on {} ({}) for {}; ready",
         args.interface,

@@ -1,11 +1,13 @@
 //! `equipoise decap` by itself: its effect on an interface, with packets in GUE.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use equipoise_testkit::netns::{Guest, Host, unavailable, veth};
 use rustix::process::Signal;
 
 use crate::bed::{PATIENCE, soon, start, wait_for_text};
+use crate::privileges::{NET_ADMIN, field, threads};
 
 const VIP: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 const BACKEND: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
@@ -128,6 +130,45 @@ fn decap_that_is_kept_goes_on_and_is_taken_over() {
     assert!(stop(guest).contains("unpacked: 1 packets"));
     pair.carries("without a process again");
     stop(pair.decapsulate(&[]));
+    assert!(!pair.has_program());
+}
+
+/// Capabilities of each thread of the process. A program that it executes gets no others.
+fn capabilities(guest: &Guest) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", guest.pid())).unwrap();
+    assert_eq!(field(&status, "NoNewPrivs"), "1", "{status}");
+    let threads = threads(guest.pid());
+    let [permitted, effective, inheritable, ambient] = threads[0].1;
+    assert!(threads.iter().all(|thread| thread.1 == threads[0].1), "{threads:x?}");
+    assert_eq!((effective, inheritable & !permitted, ambient), (permitted, 0, 0), "{threads:x?}");
+    permitted
+}
+
+/// The maps and an own attachment need none.
+#[test]
+fn decap_keeps_no_capability_but_that_of_interfaces_if_it_detaches_or_resolves() {
+    let Some(pair) = Pair::new() else { return };
+    let guest = pair.decapsulate(&[]);
+    assert_eq!(capabilities(&guest), 0);
+    pair.carries("by a link");
+    stop(guest);
+    assert!(!pair.has_program());
+
+    let guest = pair.decapsulate(&["--keep"]);
+    assert_eq!(capabilities(&guest), 0);
+    stop(guest);
+    assert!(pair.has_program());
+
+    let guest = pair.decapsulate(&[]);
+    assert_eq!(capabilities(&guest), NET_ADMIN);
+    pair.carries("after a takeover");
+    stop(guest);
+    assert!(!pair.has_program());
+
+    let options = ["--source", "192.0.2.0/30", "--second-chance", "192.0.2.1"];
+    let guest = pair.decapsulate(&options);
+    assert_eq!(capabilities(&guest), NET_ADMIN);
+    stop(guest);
     assert!(!pair.has_program());
 }
 

@@ -17,7 +17,7 @@ const SITE: SiteShape = SiteShape { backends: 2, two_arms: true };
 const CAPABILITIES: &str = "+net_bind_service,+bpf,+perfmon,+net_admin,+net_raw";
 
 const NET_BIND_SERVICE: u64 = 1 << 10;
-const NET_ADMIN: u64 = 1 << 12;
+pub(crate) const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
 const LOADING: u64 = 1 << 38 | 1 << 39;
 const ALL: u64 = NET_BIND_SERVICE | NET_ADMIN | NET_RAW | LOADING;
@@ -55,7 +55,7 @@ fn balance_as_user(bed: &mut Bed) -> PathBuf {
 }
 
 /// The sets `CapPrm`, `CapEff`, `CapInh` and `CapAmb` of all threads, with their names.
-fn threads(pid: u32) -> Vec<(String, [u64; 4])> {
+pub(crate) fn threads(pid: u32) -> Vec<(String, [u64; 4])> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     // A thread may end while this reads.
     let status = |task: PathBuf| fs::read_to_string(task.join("status")).ok();
@@ -63,7 +63,7 @@ fn threads(pid: u32) -> Vec<(String, [u64; 4])> {
     statuses.map(|status| (field(&status, "Name").to_owned(), sets(&status))).collect()
 }
 
-fn field<'s>(status: &'s str, name: &str) -> &'s str {
+pub(crate) fn field<'s>(status: &'s str, name: &str) -> &'s str {
     let lines = status.lines().filter_map(|line| line.split_once(':'));
     let found = lines.filter(|(key, _)| *key == name).map(|(_, value)| value.trim()).next();
     found.unwrap_or_else(|| panic!("there is no {name}: {status}"))

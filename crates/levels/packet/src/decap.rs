@@ -12,6 +12,7 @@ use crate::abi::{
     DecapsulationConstants,
 };
 use crate::engine::{Ways, XdpMode};
+use crate::privileges::Capabilities;
 use crate::program::{Decapsulated, Decapsulator, LoadError, Run, RunError};
 
 const NAME: &str = "decapsulate";
@@ -233,6 +234,14 @@ impl Decapsulation {
         Ok(self.mode())
     }
 
+    /// Returns the capabilities that the other functions and dropping still need after
+    /// [`Decapsulation::attach`]. The maps need none, since they are open.
+    pub fn needs(&self) -> Capabilities {
+        let resolves = self.ways.is_some();
+        let detaches = matches!(self.hold, Some(Hold::Interface { keep: false }));
+        if resolves || detaches { Capabilities::INTERFACES } else { Capabilities::NONE }
+    }
+
     fn attach_in_any_mode(&self, replace: bool) -> libbpf_rs::Result<()> {
         self.attach_to_interface(replace, XdpFlags::DRV_MODE)
             .or_else(|_| self.attach_to_interface(replace, XdpFlags::SKB_MODE))
@@ -297,7 +306,12 @@ impl Drop for Decapsulation {
             // Does not detach the program of another process that has taken over.
             let ours = Program::id_from_fd(self.decapsulator.fd()).ok();
             if ours.is_some() && self.xdp_query().map(|attached| attached.prog_id) == ours {
-                let _ = Xdp::new(self.decapsulator.fd()).detach(self.ifindex, XdpFlags::NONE);
+                // Without a mode the kernel would take that of the driver, and find nothing there.
+                let mode = match self.mode() {
+                    XdpMode::Native => XdpFlags::DRV_MODE,
+                    XdpMode::Generic => XdpFlags::SKB_MODE,
+                };
+                let _ = Xdp::new(self.decapsulator.fd()).detach(self.ifindex, mode);
             }
         }
     }

@@ -7,7 +7,8 @@
 //! Threads share their memory, so this is no barrier against code that an attacker has brought into
 //! the process. It is one for everything that goes through system calls of the other threads.
 //!
-//! Root keeps its capabilities: a program that root executes would get them back.
+//! Root keeps its capabilities: a program that root executes would get them back. [`reduce_to`] is
+//! for a process that executes none, and also takes root's.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,7 +27,11 @@ impl Capabilities {
     pub const LOADING: Capabilities = Capabilities(1 << 39 | 1 << 38);
     /// The same, CAP_NET_ADMIN (interfaces, neighbours, offloads) and CAP_NET_RAW (checks through
     /// tunnels).
-    pub const ALL: Capabilities = Capabilities(Self::LOADING.0 | 1 << 12 | 1 << 13);
+    pub const ALL: Capabilities = Capabilities(Self::LOADING.0 | Self::INTERFACES.0 | 1 << 13);
+    /// CAP_NET_ADMIN: to attach and detach programs of interfaces, and to resolve neighbours.
+    pub const INTERFACES: Capabilities = Capabilities(1 << 12);
+    /// None.
+    pub const NONE: Capabilities = Capabilities(0);
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -75,6 +80,20 @@ pub(crate) fn give_up(capabilities: Capabilities) {
     if let Err(error) = given_up {
         tracing::warn!("packet: a thread keeps capabilities that it does not need: {error}");
     }
+}
+
+/// Takes all capabilities but `kept` from this thread, and so from those that it starts later, also
+/// if it is root's. No program that they execute gets more (`no_new_privs`). Called while the
+/// process has no other thread.
+///
+/// # Errors
+/// The capabilities cannot be read or changed.
+pub fn reduce_to(kept: Capabilities) -> io::Result<()> {
+    // SAFETY: this call reads and writes no memory.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Sets::read()?.without(Capabilities(!kept.0)).write()
 }
 
 /// `struct __user_cap_header_struct`, for this thread.

@@ -128,7 +128,7 @@ impl Twin {
             let packet = Packet { parsed, around: &around, state: &state, tables: &tables };
             let digest = tables.tuple_digest(&at.service, &parsed.tuple);
             let digest = digest_at_slot(&at.service, digest, slot);
-            packet.ports().source_of(digest, backend.number)
+            packet.ports().source_of(at.service.number, digest, backend.number)
         })?;
         Some(SocketAddr::new(address_of(&address, parsed.tuple.family)?, port))
     }

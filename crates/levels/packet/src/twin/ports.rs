@@ -112,12 +112,30 @@ impl<'a> Ports<'a> {
     ) -> Option<bool> {
         let of_backend =
             |(_, word): &(usize, u64)| (word >> BACKEND_SHIFT) as u16 == backend.number;
-        let Some((index, word)) = self.find(digest).filter(of_backend) else {
-            return (!keeps && self.open(service, backend, tuple, digest)).then_some(true);
-        };
+        let known = self.find(digest).filter(of_backend);
+        let is_answered = |(index, _): &(usize, u64)| self.is_answered(*index, service);
         if keeps {
-            return Some(false);
+            return known.filter(is_answered).map(|_| false);
         }
+        let Some((index, word, after)) = known
+            .map(|(index, word)| (index, word, self.after_asked(word)))
+            .filter(|(index, word, after)| word == after || is_answered(&(*index, *word)))
+        else {
+            return self.open(service, backend, tuple, digest).then_some(true);
+        };
+        self.change(&self.memory.port(index)[WORD], word, after);
+        Some(word != after)
+    }
+
+    /// Whether replies to a port of the packet's flow are translated.
+    fn is_answered(&self, index: usize, service: u16) -> bool {
+        let port = self.memory.port(index);
+        let family = self.parsed.tuple.family;
+        service_of(port) == service && self.tables.is_source(family, &address_at(port, SOURCE))
+    }
+
+    /// The flow's word after a packet of the client.
+    fn after_asked(&self, word: u64) -> u64 {
         let stage = match stage_of(word) {
             ANSWERED if self.is_proven(word) => ESTABLISHED,
             stage => stage,
@@ -128,9 +146,7 @@ impl<'a> Ports<'a> {
             stage if stage > ESTABLISHED && !ends && self.parsed.is_opening() => OPENING,
             stage => stage,
         };
-        let after = self.word(word, stage);
-        self.change(&self.memory.port(index)[WORD], word, after);
-        Some(word != after)
+        self.word(word, stage)
     }
 
     /// Whether the client's packet shows that it received the backend's answer.
@@ -268,12 +284,17 @@ impl<'a> Ports<'a> {
         line.filter(|at| at.load(Acquire) == word).for_each(|at| self.change(at, word, 0));
     }
 
-    /// The source of a known flow to a backend.
-    pub(super) fn source_of(&self, digest: Digest, backend: u16) -> Option<(AddressBytes, u16)> {
+    /// The source of a service's known flow to a backend.
+    pub(super) fn source_of(
+        &self,
+        service: u16,
+        digest: Digest,
+        backend: u16,
+    ) -> Option<(AddressBytes, u16)> {
         let (index, word) = self.find(digest)?;
         let port = self.memory.port(index);
-        let is_of_backend = (word >> BACKEND_SHIFT) as u16 == backend;
-        is_of_backend.then(|| (address_at(port, SOURCE), ports_of(port)[2]))
+        let is_it = (word >> BACKEND_SHIFT) as u16 == backend && self.is_answered(index, service);
+        is_it.then(|| (address_at(port, SOURCE), ports_of(port)[2]))
     }
 
     /// The flow of a reply to a source address.

@@ -176,3 +176,13 @@ fn an_address_without_flows_is_free_after_one_count() {
     assert_eq!(world.run(8), [] as [IpAddr; 0]);
     assert_eq!(world.run(30), [IpAddr::from(LEAVES)]);
 }
+
+#[test]
+fn a_flow_that_returns_after_its_address_is_free_gets_another() {
+    let mut world = World::new(&[STAYS, LEAVES]);
+    let flows = world.open_at(LEAVES, 1);
+    world.apply(&[STAYS]);
+    assert_eq!(world.open(flows[0]), IpAddr::from(LEAVES), "it is known");
+    assert_eq!(world.run(40), [IpAddr::from(LEAVES)]);
+    assert_eq!(world.open(flows[0]), IpAddr::from(STAYS));
+}
