@@ -12,7 +12,8 @@
  *   cpus     one value per CPU: counters, recent events, log of flows. Only the CPU's own program
  *            writes it.
  *   fragments  LRU hash: the backend of a datagram's first fragment, for the later ones.
- *   capture, captured  a capture of packets, which ends with the process. See capture.h.
+ *   capture, captured  a capture of packets, which ends with the process. See capture.h. The only
+ *            entry of `captured` has a ring of EQP_CAPTURED_BYTES bytes while there is a capture.
  *   ports    one value, written by the program: the source address and port of each flow of
  *            full-nat. See ports.h.
  *   translated  array of maps: its only entry is absent until a VIP has nat. Then it is an array of
@@ -468,7 +469,7 @@ struct eqp_sketch {
 /* --- capture --- */
 
 #define EQP_CAPTURE_SNAP_MAX 2048
-#define EQP_CAPTURED_BYTES (1 << 19) /* of the ring */
+#define EQP_CAPTURED_BYTES (1 << 19) /* of the ring; a power of two */
 #define EQP_ANY_BACKEND 0xffffffffu
 
 /* A capture. Userspace writes it; the program counts. */

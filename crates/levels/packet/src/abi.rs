@@ -434,6 +434,8 @@ pub const HEAVY: usize = 256;
 pub const SKETCH_LAYOUT: (usize, &[(&str, usize)]) =
     (45_120, &[("bytes", 0), ("padding", 8), ("cells", 64), ("heavy", 32_832)]);
 
+/// Bytes of a capture's ring.
+pub const CAPTURED_BYTES: u32 = 1 << 19;
 /// Largest number of bytes that are captured of a frame.
 pub const CAPTURE_SNAP_MAX: u32 = 2048;
 /// Marks the absence of a backend's number.
