@@ -326,9 +326,11 @@ struct eqp_state_header {
  *   pending_services  a __u16 for each word of pending: the number of its service, written after it
  *   pending   limits.pending_buckets lines of eight words, each a flow and its slot; 0: free
  *   openings  limits.openings eqp_opening. See learn.h.
- *   touched   limits.touched_buckets times four odd 32-bit tags of flows in this interval; 0: free
+ *   touched   limits.touched_buckets times EQP_TOUCHED_BYTES: tags of the flows of this interval,
+ *             four odd ones of 32 bits, or with limits.short_tags six of 21 bits, three in the
+ *             lower 63 bits of each word; 0: free. See touched.h.
  */
-#define EQP_TOUCHED_WAYS 4
+#define EQP_TOUCHED_BYTES 16
 #define EQP_PENDING_WAYS 8
 #define EQP_TRANSLATED_WAYS 8
 
@@ -598,6 +600,7 @@ struct eqp_limits {
 	__u32 state_bytes;
 	__u32 touched_offset;
 	__u32 touched_buckets; /* power of two */
+	__u32 short_tags; /* 1: tags of 21 bits, 0: of 32 */
 	__u32 pending_offset;
 	__u32 pending_buckets; /* power of two, at least 4096 */
 	__u32 pending_services_offset;
@@ -707,7 +710,7 @@ EQP_ASSERT_SIZE(struct eqp_captured, 40);
 EQP_ASSERT_SIZE(struct eqp_source, 16);
 EQP_ASSERT_SIZE(struct eqp_source_set, 32);
 EQP_ASSERT_SIZE(struct eqp_port, 64);
-EQP_ASSERT_SIZE(struct eqp_limits, 228);
+EQP_ASSERT_SIZE(struct eqp_limits, 232);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

@@ -24,8 +24,8 @@ pub const RANGES_MAX: usize = 16;
 pub const MACS: usize = 1024;
 /// Number of entries in the table of ways back to clients.
 pub const SENDERS: usize = 4096;
-/// Number of tags in a bucket of the touched table.
-pub const TOUCHED_WAYS: usize = 4;
+/// Number of words in a bucket of the touched table.
+pub const TOUCHED_WORDS: usize = 2;
 /// Number of flows in a line of the pending table.
 pub const PENDING_WAYS: usize = 8;
 /// Number of flows in a line of the table of translated flows.
