@@ -12,7 +12,8 @@
  *   cpus     one value per CPU: counters, recent events, log of flows. Only the CPU's own program
  *            writes it.
  *   fragments  LRU hash: the backend of a datagram's first fragment, for the later ones.
- *   capture, captured  a capture of packets, which ends with the process. See capture.h.
+ *   capture, captured  a capture of packets, which ends with the process. See capture.h. The only
+ *            entry of `captured` has a ring of EQP_CAPTURED_BYTES bytes while there is a capture.
  *   ports    one value, written by the program: the source address and port of each flow of
  *            full-nat. See ports.h.
  *   translated  array of maps: its only entry is absent until a VIP has nat. Then it is an array of
@@ -325,9 +326,11 @@ struct eqp_state_header {
  *   pending_services  a __u16 for each word of pending: the number of its service, written after it
  *   pending   limits.pending_buckets lines of eight words, each a flow and its slot; 0: free
  *   openings  limits.openings eqp_opening. See learn.h.
- *   touched   limits.touched_buckets times four odd 32-bit tags of flows in this interval; 0: free
+ *   touched   limits.touched_buckets times EQP_TOUCHED_BYTES: tags of the flows of this interval,
+ *             four odd ones of 32 bits, or with limits.short_tags six of 21 bits, three in the
+ *             lower 63 bits of each word; 0: free. See touched.h.
  */
-#define EQP_TOUCHED_WAYS 4
+#define EQP_TOUCHED_BYTES 16
 #define EQP_PENDING_WAYS 8
 #define EQP_TRANSLATED_WAYS 8
 
@@ -468,7 +471,7 @@ struct eqp_sketch {
 /* --- capture --- */
 
 #define EQP_CAPTURE_SNAP_MAX 2048
-#define EQP_CAPTURED_BYTES (1 << 19) /* of the ring */
+#define EQP_CAPTURED_BYTES (1 << 19) /* of the ring; a power of two */
 #define EQP_ANY_BACKEND 0xffffffffu
 
 /* A capture. Userspace writes it; the program counts. */
@@ -597,6 +600,7 @@ struct eqp_limits {
 	__u32 state_bytes;
 	__u32 touched_offset;
 	__u32 touched_buckets; /* power of two */
+	__u32 short_tags; /* 1: tags of 21 bits, 0: of 32 */
 	__u32 pending_offset;
 	__u32 pending_buckets; /* power of two, at least 4096 */
 	__u32 pending_services_offset;
@@ -706,7 +710,7 @@ EQP_ASSERT_SIZE(struct eqp_captured, 40);
 EQP_ASSERT_SIZE(struct eqp_source, 16);
 EQP_ASSERT_SIZE(struct eqp_source_set, 32);
 EQP_ASSERT_SIZE(struct eqp_port, 64);
-EQP_ASSERT_SIZE(struct eqp_limits, 228);
+EQP_ASSERT_SIZE(struct eqp_limits, 232);
 EQP_ASSERT_SIZE(struct eqp_decapsulation, 44);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_address, 20);
 EQP_ASSERT_SIZE(struct eqp_decapsulation_mac, 8);

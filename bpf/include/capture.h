@@ -23,9 +23,15 @@ struct {
 	__type(value, struct eqp_capture);
 } capture SEC(".maps");
 
+/* The ring in its entry exists only during a capture. */
 struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, EQP_CAPTURED_BYTES);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_RINGBUF);
+		__uint(max_entries, EQP_CAPTURED_BYTES);
+	});
 } captured SEC(".maps");
 
 /* The packet that a CPU captures. */
@@ -50,10 +56,13 @@ eqp_inline struct eqp_captured_frame *own_captured_frame(void)
 	return bpf_map_lookup_elem(&captured_frame, &zero);
 }
 
-/* False: the ring is full. */
+/* False: the ring is full, or the capture has ended. */
 eqp_inline bool tell_captured(void *record, __u32 bytes)
 {
-	return !bpf_ringbuf_output(&captured, record, bytes, 0);
+	__u32 zero = 0;
+	void *ring = bpf_map_lookup_elem(&captured, &zero);
+
+	return ring && !bpf_ringbuf_output(ring, record, bytes, 0);
 }
 
 #endif

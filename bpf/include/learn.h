@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
  * Reports flows to userspace: the first packet of each flow in an interval, and packets that end a
- * flow. `touched` has an odd 32-bit tag for each flow that was seen in this interval. With
- * probability 2^-31 per other flow in its bucket, a flow is mistaken for another. It is then
- * reported in a later interval, with another number. With 16-bit tags, about thirty of a million
- * flows were unknown at any time, and moved with the pool.
+ * flow. `touched` has a tag for each flow that was seen in this interval: see touched.h.
  *
  * With many flows the table exceeds a CPU's own caches, and a lookup waits for memory. Therefore a
  * packet only appends an event to its CPU's `recent`. When EQP_RECENT events have accumulated, they
@@ -13,8 +10,6 @@
  * These events are not logged and do not mark a flow as touched: on a quiet CPU, the lookup may
  * happen in a later interval than the packet. CpuMemory::drain is the other side.
  *
- * Tags are stored without atomics: if another CPU overwrites one, the flow is reported twice.
- *
  * SYNs are not events, because most SYNs of a flood would be new flows. Each SYN overwrites an
  * entry of `openings` instead, where userspace finds that a flow began with a SYN, and its backend.
  */
@@ -22,62 +17,7 @@
 #define EQP_LEARN_H
 
 #include "count.h"
-
-/* Returns 1 or 0, without a branch. */
-eqp_inline __u64 not_zero(__u64 word)
-{
-	__u64 minus = -word;
-
-	/* Otherwise the compiler would see a comparison, and BPF only has branches for it. */
-	eqp_opaque(minus);
-	return (word | minus) >> 63;
-}
-
-/*
- * Returns 1 if a tag is not in its bucket, else 0. It has no branches, because the position is
- * unpredictable. A mispredicted branch that depends on a cache miss delays all later instructions.
- */
-eqp_inline __u64 is_untouched(const __u32 *bucket, __u64 tag)
-{
-	/*
-	 * Zero if one factor is zero, or if all factors together have 64 factors of two, which happens
-	 * once in 2^45: tags are odd and a free position is 0, so free positions give odd factors.
-	 */
-	__u64 differs = (eqp_read_once(bucket[0]) ^ tag) * (eqp_read_once(bucket[1]) ^ tag) *
-			(eqp_read_once(bucket[2]) ^ tag) * (eqp_read_once(bucket[3]) ^ tag);
-
-	return not_zero(differs);
-}
-
-_Static_assert(EQP_TOUCHED_WAYS == 4, "is_untouched reads four tags");
-
-/* Returns the position of a tag in its bucket; EQP_TOUCHED_WAYS: not found. */
-eqp_inline __u32 tag_place(const __u32 *bucket, __u32 tag)
-{
-	__u32 place;
-
-	for (place = 0; place < EQP_TOUCHED_WAYS; place++)
-		if (eqp_read_once(bucket[place]) == tag)
-			break;
-	return place;
-}
-
-/* Mask of the byte offset of a bucket. */
-eqp_inline __u64 touched_mask(void)
-{
-	return (__u64)(limits.touched_buckets - 1) * EQP_TOUCHED_WAYS * sizeof(__u32);
-}
-
-/* `mixed` is a flow's digest times the interval's number. */
-eqp_inline __u32 *touched_bucket(const struct eqp_job *job, __u64 mixed)
-{
-	return (__u32 *)(job->state + limits.touched_offset + (mixed >> 4 & touched_mask()));
-}
-
-eqp_inline __u32 touched_tag(__u64 mixed)
-{
-	return mixed >> 32 | 1;
-}
+#include "touched.h"
 
 /* Returns the service of an event, from its second word. */
 eqp_inline __u64 event_service(__u64 rest)
@@ -122,22 +62,21 @@ eqp_inline bool log_event(const struct eqp_job *job, const __u64 *event)
  */
 eqp_cold void tell(const struct eqp_job *job, const __u64 *event, __u64 mixed, bool is_taken)
 {
-	__u32 *bucket = touched_bucket(job, mixed), tag = touched_tag(mixed), place = tag_place(bucket, tag);
+	unsigned char *bucket = touched_bucket(job, mixed);
+	__u32 tag = touched_tag(mixed), place = tag_place(bucket, tag);
 
 	if (event_ends(event[1])) {
 		if (!is_taken)
 			log_event(job, event);
-		if (place < EQP_TOUCHED_WAYS)
-			eqp_write_once(bucket[place], 0);
+		if (place != EQP_NO_TAG)
+			tag_write(bucket, place, 0);
 		return;
 	}
-	if (place < EQP_TOUCHED_WAYS || is_taken || !log_event(job, event))
+	if (place != EQP_NO_TAG || is_taken || !log_event(job, event))
 		return;
 	place = tag_place(bucket, 0);
-	if (place >= EQP_TOUCHED_WAYS)
-		/* The bucket is full: replace one of the four tags. */
-		place = mixed & (EQP_TOUCHED_WAYS - 1);
-	eqp_write_once(bucket[place], tag);
+	/* If the bucket is full, the tag replaces another. */
+	tag_write(bucket, place != EQP_NO_TAG ? place : tag_replaced(mixed), tag);
 }
 
 struct eqp_telling {
@@ -226,10 +165,18 @@ eqp_cold void check_recent(const struct eqp_job *job)
 		(void)eqp_read_once(*(const __u32 *)(touched + (mixed >> 4 & mask)));
 	}
 	/* From the last to the first, so that the first has the lowest bit. */
-	eqp_unroll
-	for (at = EQP_RECENT; at-- > 0;) {
-		mixed = recent[2 * at] * interval;
-		news = news << 1 | is_untouched((const __u32 *)(touched + (mixed >> 4 & mask)), touched_tag(mixed));
+	if (limits.short_tags) {
+		eqp_unroll
+		for (at = EQP_RECENT; at-- > 0;) {
+			mixed = recent[2 * at] * interval;
+			news = news << 1 | is_short_untouched(touched + (mixed >> 4 & mask), mixed);
+		}
+	} else {
+		eqp_unroll
+		for (at = EQP_RECENT; at-- > 0;) {
+			mixed = recent[2 * at] * interval;
+			news = news << 1 | is_long_untouched(touched + (mixed >> 4 & mask), mixed);
+		}
 	}
 	news |= ((const struct eqp_cpu *)job->cpu)->recent_ends;
 	if (news)

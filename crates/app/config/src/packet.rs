@@ -125,6 +125,7 @@ fn flows(
 ) -> FlowsConfig {
     FlowsConfig {
         flows_max: flows.get(Flows::MAX),
+        tags: flows.get(Flows::TAGS),
         pins_max: flows.get(Flows::PINS_MAX),
         pending_max: flows.get(Flows::PENDING_MAX),
         vips_max: flows.get(Flows::VIPS_MAX),

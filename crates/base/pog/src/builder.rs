@@ -112,7 +112,8 @@ impl<C: Cell, H: KeyHash, F: Form> PogBuilder<C, H, F> {
         if keys.len() > self.keys_max {
             return Err(BuildError::TooMany { keys: keys.len(), most: self.keys_max });
         }
-        let sizes = Sizes::with_room(keys.len(), self.room);
+        let room = self.room.min(self.keys_max - keys.len());
+        let sizes = Sizes::with_room(keys.len(), room);
         PogController::build(self.form, sizes, keys, taus, self.keys_max, ATTEMPTS, random)
     }
 }

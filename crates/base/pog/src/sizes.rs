@@ -14,6 +14,7 @@ const CELLS_PER_KEY_BUILD: u64 = 280;
 const CELLS_PER_KEY_RESIZE: u64 = 330;
 
 const _: () = assert!(CELLS_PER_KEY_MIN < CELLS_PER_KEY_BUILD);
+const _: () = assert!(CELLS_PER_KEY_BUILD < CELLS_PER_KEY_RESIZE);
 const _: () = assert!(CELLS_PER_KEY_RESIZE < CELLS_PER_KEY_END);
 
 /// Maximum number of keys in one POG: the arrays then have 2^32 - 1 cells.
@@ -51,9 +52,10 @@ impl Sizes {
         Sizes::of(keys, CELLS_PER_KEY_RESIZE)
     }
 
-    /// Returns the largest sizes that up to `keys` keys ever have.
+    /// Returns the largest sizes of a controller that never has more than `keys` keys: those after
+    /// its last resize with all of them. As keys leave, the sizes stay or shrink.
     pub(crate) fn most(keys: usize) -> Sizes {
-        Sizes::of(keys, CELLS_PER_KEY_END)
+        Sizes::of(keys, CELLS_PER_KEY_RESIZE)
     }
 
     fn of(keys: usize, cells_per_key: u64) -> Sizes {

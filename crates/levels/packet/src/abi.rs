@@ -24,8 +24,8 @@ pub const RANGES_MAX: usize = 16;
 pub const MACS: usize = 1024;
 /// Number of entries in the table of ways back to clients.
 pub const SENDERS: usize = 4096;
-/// Number of tags in a bucket of the touched table.
-pub const TOUCHED_WAYS: usize = 4;
+/// Number of words in a bucket of the touched table.
+pub const TOUCHED_WORDS: usize = 2;
 /// Number of flows in a line of the pending table.
 pub const PENDING_WAYS: usize = 8;
 /// Number of flows in a line of the table of translated flows.
@@ -434,6 +434,8 @@ pub const HEAVY: usize = 256;
 pub const SKETCH_LAYOUT: (usize, &[(&str, usize)]) =
     (45_120, &[("bytes", 0), ("padding", 8), ("cells", 64), ("heavy", 32_832)]);
 
+/// Bytes of a capture's ring.
+pub const CAPTURED_BYTES: u32 = 1 << 19;
 /// Largest number of bytes that are captured of a frame.
 pub const CAPTURE_SNAP_MAX: u32 = 2048;
 /// Marks the absence of a backend's number.

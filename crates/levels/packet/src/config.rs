@@ -15,7 +15,7 @@ use equipoise_pog::{KeyHash, Seed, SipHash13};
 use crate::abi::{FlowKey, Forward};
 use crate::access::Access;
 use crate::control::{Settings, Timeouts};
-use crate::limits::Capacity;
+use crate::limits::{Capacity, FlowTags};
 use crate::quic::{QuicConfig, ServerId};
 use crate::scheduler::FlowScheduler;
 use crate::snapshot::{BackendId, OnDown, OwnTimeouts, Ports, Protocol, Sources, VipId};
@@ -234,6 +234,8 @@ impl FleetConfig {
 pub struct FlowsConfig {
     /// Maximum number of flows in the registry.
     pub flows_max: u32,
+    /// Form of the tags of flows that were seen in an interval.
+    pub tags: FlowTags,
     /// Maximum number of pinned flows: flows with another backend than their VIP's table.
     pub pins_max: u32,
     /// Maximum number of flows recorded while they open or while a pool changes.
@@ -275,6 +277,7 @@ impl Default for FlowsConfig {
     fn default() -> FlowsConfig {
         FlowsConfig {
             flows_max: 1 << 20,
+            tags: FlowTags::default(),
             pins_max: 1 << 18,
             pending_max: 1 << 16,
             vips_max: 16,
@@ -303,12 +306,20 @@ const RINGS_PER_VIP: u32 = 3;
 /// Packets for each one that is added to the sketches of flows' bytes.
 const SAMPLE_EVERY: u32 = 64;
 
+/// Events in each CPU's log: with many CPUs as many as two CPUs' share of a full registry, since
+/// the kernel spreads flows over its CPUs. The rest is logged with a later packet.
+fn log_events(flows_max: u32, cpus: u32) -> u32 {
+    let share = flows_max.div_ceil(cpus.max(1));
+    (2 * share).next_power_of_two().clamp(1 << 14, Capacity::default().log_events)
+}
+
 impl FlowsConfig {
     /// Returns the capacity of a program that runs on `cpus` CPUs. Without `full_nat` it has no
     /// memory for its flows.
     pub fn capacity(&self, cpus: u32, full_nat: bool) -> Capacity {
         Capacity {
             flows: self.flows_max,
+            tags: self.tags,
             pins: self.pins_max,
             pending: self.pending_max.next_power_of_two(),
             services: self.vips_max,
@@ -317,6 +328,7 @@ impl FlowsConfig {
             rings: self.vips_max * RINGS_PER_VIP,
             full_nat_flows: if full_nat { self.full_nat_max } else { 0 },
             cpus,
+            log_events: log_events(self.flows_max, cpus),
             sample_every: if self.elephants { SAMPLE_EVERY } else { 0 },
             ..Capacity::default()
         }
@@ -491,6 +503,21 @@ mod tests {
             assert_eq!(vip(one).overlaps(&vip(other)), overlap, "{one} {other}");
             assert_eq!(vip(other).overlaps(&vip(one)), overlap, "{other} {one}");
         }
+    }
+
+    #[test]
+    fn all_cpus_together_log_at_least_twice_a_full_registry() {
+        for (cpus, each) in
+            [(1, 1 << 16), (32, 1 << 16), (33, 1 << 16), (64, 1 << 15), (1024, 1 << 14)]
+        {
+            assert_eq!(
+                FlowsConfig::default().capacity(cpus, false).log_events,
+                each,
+                "{cpus} CPUs"
+            );
+        }
+        let small = FlowsConfig { flows_max: 1024, ..FlowsConfig::default() };
+        assert_eq!(small.capacity(2, false).log_events, 1 << 14);
     }
 
     #[test]

@@ -38,8 +38,10 @@ pub use address_hash::{address_hash, station_hash};
 pub use control::{Control, Settings};
 pub use digest::{Digest, DigestHash, KeyBytes};
 pub use ledger::{Ledger, LedgerError, LedgerPin, Seats};
-pub use limits::{Capacity, Limits};
-pub use memory::{Area, CpuMemory, MapError, Memory, PortsMemory, StateMemory, TranslatedMemory};
+pub use limits::{Capacity, FlowTags, Limits};
+pub use memory::{
+    Area, CpuMemory, MapError, Memory, PortsMemory, StateMemory, Touched, TranslatedMemory,
+};
 pub use program::{
     Decapsulated, Decapsulator, Entry, LoadError, MAPS, OBJECT, Program, Run, RunError,
     TRANSLATED_FLOWS, TranslatedFlows,

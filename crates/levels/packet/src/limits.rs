@@ -6,8 +6,8 @@ use equipoise_pog::publish::SharedSizes;
 use crate::abi::{
     AccessChange, Backend, Counter, Cpu, Directory, Event, HOWS, MACS, Mac, Opening, PENDING_WAYS,
     PORT_WAYS, PendingShare, Port, QUIC_CONFIGS, QuicConfig, QuicServer, REASONS, RECENT, Range,
-    Reverse, SENDERS, SKETCH_LAYOUT, Sender, Service, Source, SourceSet, StateHeader, TOUCHED_WAYS,
-    TRANSLATED_WAYS, Vip,
+    Reverse, SENDERS, SKETCH_LAYOUT, Sender, Service, Source, SourceSet, StateHeader,
+    TOUCHED_WORDS, TRANSLATED_WAYS, Vip,
 };
 use crate::tables::PogCell;
 
@@ -16,6 +16,8 @@ use crate::tables::PogCell;
 pub struct Capacity {
     /// Flows that userspace remembers.
     pub flows: u32,
+    /// Form of the tags of flows that were seen in an interval.
+    pub tags: FlowTags,
     /// Maximum number of flows pinned in the POG: those with another backend than their service's
     /// ring selects.
     pub pins: u32,
@@ -67,6 +69,7 @@ impl Default for Capacity {
     fn default() -> Capacity {
         Capacity {
             flows: 1 << 20,
+            tags: FlowTags::default(),
             pins: 1 << 18,
             pending: 1 << 16,
             services: 64,
@@ -78,6 +81,35 @@ impl Default for Capacity {
             cpus: 1,
             log_events: 1 << 16,
             sample_every: 0,
+        }
+    }
+}
+
+/// Form of the tags of flows that were seen in an interval: memory against hidden flows. A flow
+/// with the tag of another one is hidden: userspace learns of it in a later interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlowTags {
+    /// Tags of 32 bits, four in a bucket of 16 bytes.
+    #[default]
+    Long,
+    /// Tags of 21 bits, six in a bucket.
+    Short,
+}
+
+impl FlowTags {
+    /// Name in the configuration, form and meaning of each, in the order of the variants.
+    pub const CHOICES: [(&str, FlowTags, &str); 2] = [
+        ("32-bit", FlowTags::Long, "8 bytes for each flow; of a billion new flows one is hidden"),
+        ("21-bit", FlowTags::Short, "4 bytes for each flow; of a million new flows two are hidden"),
+    ];
+
+    /// Flows for each bucket when the registry is full: on average two flows for four long tags, so
+    /// that 4 % of the packets of a full registry find a tag replaced, or four for six short ones
+    /// (5 %).
+    const fn flows_per_bucket(self) -> u32 {
+        match self {
+            FlowTags::Long => 2,
+            FlowTags::Short => 4,
         }
     }
 }
@@ -109,19 +141,17 @@ macro_rules! limits {
 limits! {
     tables_bytes, copy_bytes, cells_max, a_offset, b_offset, directory_offset, vips_offset, vips_max, ranges_offset,
     ranges_max, reverse_offset, reverse_max, services_offset, services_max, backends_offset, backends_max,
-    macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, sources_offset, sources_max, source_sets_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, pending_offset,
+    macs_offset, changes_offset, changes_max, quic_configs_offset, quic_servers_offset, quic_servers_max, sources_offset, sources_max, source_sets_offset, rings_offset, rings_max, ring_entries, state_bytes, touched_offset, touched_buckets, short_tags, pending_offset,
     pending_buckets, pending_services_offset, pending_shares_offset, openings_offset, openings, translated_lines, loads_offset, senders_offset, cursors_offset, cpu_bytes, cpus_max, cpu_services_offset, cpu_backends_offset,
     cpu_backend_drops_offset, cpu_hows_offset, cpu_reasons_offset, cpu_recent_offset, cpu_log_offset, log_entries,
     cpu_sketches_offset, sample_every,
     ports_bytes, port_lines, ports_offset, ports_max,
 }
 
-const _: () = assert!(size_of::<Limits>() == 228);
+const _: () = assert!(size_of::<Limits>() == 232);
 
 const LINE_BYTES: usize = 64;
 
-/// Tags for each flow in the touched table: at half load few buckets of four overflow.
-const TAGS_PER_FLOW: u32 = 2;
 /// Entries for SYNs: with 1 for 4 flows, a flood of as many SYNs a second as there are flows
 /// overwrites most of them within a quarter of a second, which is longer than most handshakes.
 const FLOWS_PER_OPENING: u32 = 4;
@@ -180,8 +210,9 @@ impl Limits {
             sources_max: Capacity::SOURCES_MAX,
             rings_max: capacity.rings,
             ring_entries: capacity.ring_entries,
-            touched_buckets: (capacity.flows * TAGS_PER_FLOW / TOUCHED_WAYS as u32)
+            touched_buckets: (capacity.flows / capacity.tags.flows_per_bucket())
                 .next_power_of_two(),
+            short_tags: u32::from(capacity.tags == FlowTags::Short),
             pending_buckets: (capacity.pending / PENDING_WAYS as u32).next_power_of_two().max(4096),
             openings: (capacity.flows / FLOWS_PER_OPENING).next_power_of_two().max(OPENINGS_MIN),
             translated_lines: (capacity.flows * TRANSLATED_PER_FLOW / TRANSLATED_WAYS as u32)
@@ -255,7 +286,7 @@ impl Limits {
         self.pending_services_offset = at.place::<[u16; PENDING_WAYS]>(self.pending_buckets);
         self.pending_offset = at.place::<[u64; PENDING_WAYS]>(self.pending_buckets);
         self.openings_offset = at.place::<Opening>(self.openings);
-        self.touched_offset = at.place::<[u32; TOUCHED_WAYS]>(self.touched_buckets);
+        self.touched_offset = at.place::<[u64; TOUCHED_WORDS]>(self.touched_buckets);
         self.state_bytes = at.0 as u32;
     }
 
@@ -312,11 +343,12 @@ mod tests {
 
     /// All combinations of least and most, as the configuration accepts them.
     fn corners() -> impl Iterator<Item = Capacity> {
-        (0..128).map(|which: u32| {
+        (0..256).map(|which: u32| {
             let of = |bit: u32, least, most| if which >> bit & 1 == 0 { least } else { most };
             let services = of(3, 1, Capacity::SERVICES_MAX);
             Capacity {
                 flows: of(0, 1024, Capacity::FLOWS_MAX),
+                tags: if which >> 7 & 1 == 0 { FlowTags::Long } else { FlowTags::Short },
                 pins: of(1, 1024, Capacity::PINS_MAX),
                 pending: of(2, 1 << 15, Capacity::PENDING_MAX),
                 services,

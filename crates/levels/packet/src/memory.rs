@@ -3,6 +3,7 @@
 mod openings;
 mod recent;
 mod sketch;
+mod touched;
 
 use std::io;
 use std::mem::offset_of;
@@ -17,10 +18,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
 
 pub(crate) use sketch::Sketch;
+pub use touched::Touched;
 
 use crate::abi::{
     Cpu, HOWS, PENDING_WAYS, PORT_WAYS, PendingShare, Port, REASONS, Sender, StateHeader,
-    TOUCHED_WAYS, TRANSLATED_WAYS,
+    TRANSLATED_WAYS,
 };
 use crate::limits::Limits;
 
@@ -174,28 +176,6 @@ impl StateMemory {
     /// The interval's number before this one.
     pub fn previous_interval(&self) -> &AtomicU64 {
         &self.area.words(offset_of!(StateHeader, previous_interval), 1)[0]
-    }
-
-    /// Tags, [`TOUCHED_WAYS`] in a bucket.
-    pub fn touched(&self) -> &[AtomicU32] {
-        let tags = self.limits.touched_buckets as usize * TOUCHED_WAYS;
-        self.area.halves(self.limits.touched_offset as usize, tags)
-    }
-
-    /// The tag of a flow in this interval, and the bucket in which it stands if the flow has been
-    /// seen.
-    pub fn touched_by(&self, digest: u64) -> (u32, &[AtomicU32]) {
-        let mixed = digest.wrapping_mul(self.interval().load(Relaxed));
-        let bucket = (mixed >> 8) as usize & (self.limits.touched_buckets as usize - 1);
-        let tag = (mixed >> 32) as u32 | 1;
-        (tag, &self.touched()[bucket * TOUCHED_WAYS..][..TOUCHED_WAYS])
-    }
-
-    /// No flow has been seen.
-    pub fn clear_touched(&self) {
-        let words = self.limits.touched_buckets as usize * TOUCHED_WAYS / 2;
-        let words = self.area.words(self.limits.touched_offset as usize, words);
-        words.iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Lines of eight flows with their slots, one after another.

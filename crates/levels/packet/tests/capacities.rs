@@ -1,12 +1,13 @@
 //! The program loads whatever the sizes: each is a constant that the verifier checks every access
 //! against. Needs root.
 
-use equipoise_packet::{Capacity, Limits, LoadError, Program};
+use equipoise_packet::{Capacity, FlowTags, Limits, LoadError, Program};
 
 /// Smallest, odd, powers of two and one beside them, default, large.
 fn capacities() -> Vec<Capacity> {
     let small = Capacity {
         flows: 64,
+        tags: FlowTags::Long,
         pins: 16,
         pending: 1 << 15,
         services: 1,
@@ -37,7 +38,8 @@ fn capacities() -> Vec<Capacity> {
         ..Capacity::default()
     };
     let most = Capacity { flows: Capacity::FLOWS_MAX, pending: Capacity::PENDING_MAX, ..small };
-    [&services[..], &logs, &[Capacity::default(), large, most]].concat()
+    let short = [small, most].map(|capacity| Capacity { tags: FlowTags::Short, ..capacity });
+    [&services[..], &logs, &[Capacity::default(), large, most], &short].concat()
 }
 
 #[test]

@@ -23,7 +23,7 @@ use equipoise_core::{AdminState, Health, Weight};
 use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin, WeightedRandom};
 use equipoise_packet::abi::{Forward, How};
 use equipoise_packet::{
-    BackendSpec, Capacity, OnDown, Protocol, Registry, Sources, Standing, VipSpec,
+    BackendSpec, Capacity, FlowTags, OnDown, Protocol, Registry, Sources, Standing, VipSpec,
 };
 
 use random::Random;
@@ -154,6 +154,7 @@ impl Model {
             cpus: 2,
             log_events: 1 << 18,
             sample_every: 0,
+            tags: FlowTags::Long,
         };
         let name = format!("equipoise-invariant-{balancers}-{flows}-{seed}-{}", std::process::id());
         let file = std::path::Path::new("/dev/shm").join(name);

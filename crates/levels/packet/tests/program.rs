@@ -6,15 +6,21 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
 use common::{CAPACITY, TCP, Tables, UDP, XDP_DROP, XDP_PASS, XDP_TX, address, loaded};
 use equipoise_packet::abi::{
     BACKEND_LIVE, BACKEND_REACHABLE, Backend, EventKind, Forward, How, Service,
 };
+use equipoise_packet::config::FlowsConfig;
 use equipoise_packet::{
-    Capacity, CpuMemory, Digest, Entry, KeyBytes, Limits, Memory, Program, Reason, TranslatedFlows,
+    Capacity, CpuMemory, Digest, Entry, FlowTags, KeyBytes, Limits, Memory, Program, Reason,
+    TranslatedFlows,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::{FiveTupleV4, Seed};
+use libbpf_rs::MapCore;
 
 const VIP: [u8; 4] = [198, 51, 100, 1];
 const CLIENT: [u8; 4] = [192, 0, 2, 1];
@@ -265,6 +271,32 @@ fn nat_gets_memory_for_its_flows_while_the_program_runs() {
     assert_eq!((send(&mut program, 2), recorded()), (1, 2));
     assert_eq!(send(&mut program, 2), 1);
     assert_eq!(program.map_bytes() - sizes, memory.translated.words().len() * 8);
+}
+
+/// Bytes of the maps of a program, by name, as the kernel accounts for them. `None`: it may not be
+/// loaded.
+fn kernel_bytes(capacity: &Capacity) -> Option<BTreeMap<String, usize>> {
+    let program = loaded(&Limits::new(capacity))?;
+    let bytes = |fd: BorrowedFd<'_>| {
+        let text =
+            std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let maps = program.object().maps();
+    Some(maps.map(|map| (map.name().to_string_lossy().into_owned(), bytes(map.as_fd()))).collect())
+}
+
+/// The figures of docs/packet.md, for room for 8 VIPs on one CPU.
+#[test]
+fn a_million_flows_take_as_much_kernel_memory_as_the_documentation_says() {
+    for (tags, most_mib) in [(FlowTags::Long, 27), (FlowTags::Short, 23)] {
+        let flows = FlowsConfig { tags, vips_max: 8, ..FlowsConfig::default() };
+        let Some(maps) = kernel_bytes(&flows.capacity(1, false)) else { return };
+        println!("{tags:?}: {maps:#?}");
+        let bytes: usize = maps.values().sum();
+        assert!(bytes <= most_mib << 20, "{bytes} bytes in {maps:?}");
+    }
 }
 
 /// Not a benchmark: says what a run costs here. `cargo test --release -- --ignored --nocapture`

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use equipoise_packet::abi::{FlowKey, Forward};
 use equipoise_packet::config::{FleetSecret, MacAddress, PortRange, Prefix};
-use equipoise_packet::{Capacity, FlowScheduler, OnDown, QuicConfig, ServerId, VipId};
+use equipoise_packet::{Capacity, FlowScheduler, FlowTags, OnDown, QuicConfig, ServerId, VipId};
 
 use super::{DAY, NAME, ms, secs};
 use crate::key::{
@@ -141,6 +141,11 @@ options! {
         "Largest number of registered flows, 32 bytes each, half of them for nat. If the registry is full, a new \
          flow replaces one with less evidence, or goes by the tables alone; both are counted as `registry_full`.",
     ),
+    TAGS: OneOf<FlowTags> = choice("tags").default(
+        &FlowTags::Long,
+        "Tags by which the program knows the flows seen in the last 10 s, for each flow of `max`. A new flow with \
+         the tag of another one stays hidden until the next 10 s. If the pool changes before, it may move.",
+    ),
     PINS_MAX: Count<u32> = count("pins-max", 1024, Capacity::PINS_MAX as u64).default(
         262_144,
         "Largest number of flows with a backend that differs from their VIP's table: those of a pool that changed, \
@@ -245,6 +250,11 @@ options! {
 /// `[[packet]] forward`.
 impl Choice for Forward {
     const CHOICES: &'static Choices<Forward> = &Choices(&Forward::CHOICES);
+}
+
+/// `[flows] tags`.
+impl Choice for FlowTags {
+    const CHOICES: &'static Choices<FlowTags> = &Choices(&FlowTags::CHOICES);
 }
 
 /// `[[packet]] scheduler`.

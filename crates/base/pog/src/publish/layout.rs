@@ -103,7 +103,8 @@ pub struct SharedSizes {
 }
 
 impl SharedSizes {
-    /// Capacity for `keys_max` keys at any density that a controller uses, and for a host table of
+    /// Capacity for every image of a controller with this `keys_max`
+    /// ([`PogBuilder::keys_max`](crate::PogBuilder::keys_max)), and for a host table of
     /// `2^table_bits` entries if one is published with the cells.
     ///
     /// # Panics
@@ -115,8 +116,6 @@ impl SharedSizes {
             table_bits.is_none_or(|bits| bits <= crate::TABLE_BITS_MAX),
             "a table of {table_bits:?} bits"
         );
-        // The upper bound of the sizes is four cells per key; the arrays shrink with the number of
-        // keys.
         let cells_max = Sizes::most(keys_max).a();
         SharedSizes {
             cells_max,

@@ -333,10 +333,7 @@ impl Control {
     pub(super) fn clear_tags(&mut self) {
         for memory in &self.memories {
             for digest in &self.unlogged {
-                let (tag, bucket) = memory.state.touched_by(digest.0);
-                for place in bucket {
-                    let _ = place.compare_exchange(tag, 0, Relaxed, Relaxed);
-                }
+                memory.state.touched_by(digest.0).clear();
             }
         }
         self.unlogged.clear();

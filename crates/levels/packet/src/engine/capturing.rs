@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use equipoise_basics::lock;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder, libbpf_sys};
 
-use crate::abi::{ANY_BACKEND, Capture, Captured, How};
+use crate::abi::{ANY_BACKEND, CAPTURED_BYTES, Capture, Captured, How};
 use crate::capture::{CaptureError, CaptureEvent, CaptureRequest, CaptureSink, CapturedPacket};
 use crate::directory::address_bytes;
 use crate::memory::Memory;
@@ -56,7 +57,8 @@ impl Capturing {
             let map = found.ok_or_else(|| CaptureError::Kernel(format!("no map {name}")))?;
             MapHandle::try_from(&map).map_err(kernel)
         };
-        let (wanted, ring) = (map("capture")?, map("captured")?);
+        let (wanted, holder) = (map("capture")?, map("captured")?);
+        let ring = Ring::create(holder).map_err(kernel)?;
         let (id, clock) = (self.last + 1, Clock::now());
         let capture = description(id, request, numbers, clock);
         wanted.update(&KEY, capture.as_bytes(), MapFlags::ANY).map_err(kernel)?;
@@ -105,7 +107,7 @@ pub(super) fn mark(memory: &Memory, is_capturing: bool) {
     memory.cpus.iter().for_each(|cpu| cpu.set_capturing(is_capturing));
 }
 
-/// The key of the only entry of the map `capture`.
+/// The key of the only entry of the maps `capture` and `captured`.
 const KEY: [u8; 4] = [0; 4];
 
 /// The capture as the program reads it.
@@ -154,6 +156,31 @@ impl Clock {
     }
 }
 
+/// The ring of a capture, in the program's only entry for one. Dropping it frees its memory.
+struct Ring {
+    map: MapHandle,
+    holder: MapHandle,
+}
+
+impl Ring {
+    fn create(holder: MapHandle) -> libbpf_rs::Result<Ring> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let name = Some("captured_ring");
+        let map = MapHandle::create(MapType::RingBuf, name, 0, 0, CAPTURED_BYTES, &options)?;
+        holder.update(&KEY, &map.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)?;
+        Ok(Ring { map, holder })
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let _ = self.holder.delete(&KEY);
+    }
+}
+
 /// The thread of a capture. Dropping it ends the capture.
 struct Reader {
     stops: Arc<AtomicBool>,
@@ -173,14 +200,14 @@ struct State {
 }
 
 impl Reader {
-    fn start(ring: MapHandle, wanted: MapHandle, state: State) -> Result<Reader, CaptureError> {
+    fn start(ring: Ring, wanted: MapHandle, state: State) -> Result<Reader, CaptureError> {
         let stops = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stops);
         let read = move || {
             give_up(Capabilities::ALL);
             let id = state.id;
             let state = Arc::new(Mutex::new(state));
-            if let Err(error) = read(&ring, &stopped, &state) {
+            if let Err(error) = read(&ring.map, &stopped, &state) {
                 tracing::error!("packet: a capture ended: {error}");
             }
             // Packets for which the ring had no room.

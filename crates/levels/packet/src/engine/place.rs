@@ -23,7 +23,7 @@ const BPF_MAGIC: i64 = 0xcafe_4a11;
 
 /// Version of the layout: [`abi.h`](crate::abi) and everything else that two processes must agree
 /// on.
-const ABI_VERSION: u32 = 7;
+const ABI_VERSION: u32 = 8;
 
 /// The folders of an instance; one process at a time holds them.
 #[derive(Debug)]

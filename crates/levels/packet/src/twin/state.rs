@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX, Sender, TOUCHED_WAYS};
+use crate::abi::{Event, EventKind, How, PENDING_WAYS, SLOTS_MAX, Sender};
 use crate::digest::Digest;
 use crate::memory::{CpuMemory, Memory};
 use crate::packet::AddressBytes;
@@ -161,7 +161,9 @@ impl<'a> State<'a> {
     /// what follows.
     fn tell_batch(&self) {
         let batch: Vec<(Event, bool)> = self.cpu.batch().collect();
-        let is_known = |(event, _): &(Event, bool)| self.touched_place(event.digest).is_some();
+        let state = &self.memory.state;
+        let is_known =
+            |(event, _): &(Event, bool)| state.touched_by(event.digest).place().is_some();
         let known: Vec<bool> = batch.iter().map(is_known).collect();
         let mut ended = Vec::new();
         for ((event, is_taken), is_known) in batch.into_iter().zip(known) {
@@ -178,32 +180,19 @@ impl<'a> State<'a> {
     /// Logs the first packet of a flow in this interval, and a packet that ends one, unless
     /// userspace has taken the event.
     fn tell(&self, event: Event, is_taken: bool) {
-        let state = &self.memory.state;
-        let (tag, bucket) = state.touched_by(event.digest);
-        let place = self.touched_place(event.digest);
+        let touched = self.memory.state.touched_by(event.digest);
+        let is_known = touched.place().is_some();
         let ends = event.kind != EventKind::Touch as u8;
-        let is_news = (ends || place.is_none()) && !is_taken;
+        let is_news = (ends || !is_known) && !is_taken;
         let is_logged = is_news && self.cpu.push(event);
         if is_news && !is_logged {
             self.count(Some(event.service), Reason::LogFull);
         }
-        match place {
-            Some(place) if ends => bucket[place].store(0, Relaxed),
-            None if !ends && is_logged => {
-                // Full: one of the four gives way.
-                let mixed = event.digest.wrapping_mul(state.interval().load(Relaxed));
-                let free = bucket.iter().position(|tag| tag.load(Relaxed) == 0);
-                let place = free.unwrap_or(mixed as usize & (TOUCHED_WAYS - 1));
-                bucket[place].store(tag, Relaxed);
-            }
-            _ => {}
+        if ends {
+            touched.clear();
+        } else if !is_known && is_logged {
+            touched.add();
         }
-    }
-
-    /// The place of a flow's tag in its bucket.
-    fn touched_place(&self, digest: u64) -> Option<usize> {
-        let (tag, bucket) = self.memory.state.touched_by(digest);
-        bucket.iter().position(|other| other.load(Relaxed) == tag)
     }
 
     /// Counts a drop or a note; `None`: of no service.

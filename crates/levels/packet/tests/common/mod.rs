@@ -9,8 +9,8 @@ use equipoise_packet::abi::{
     Backend, Directory, MACS, Mac, Plain, Range, Reverse, Service, Vip, vip_kind,
 };
 use equipoise_packet::{
-    Capacity, Digest, DigestHash, Limits, LoadError, Memory, Program, TablesPublisher, pin_form,
-    station_hash,
+    Capacity, Digest, DigestHash, FlowTags, Limits, LoadError, Memory, Program, TablesPublisher,
+    pin_form, station_hash,
 };
 use equipoise_pog::PogBuilder;
 
@@ -24,6 +24,7 @@ pub const UDP: u8 = 17;
 
 pub const CAPACITY: Capacity = Capacity {
     flows: 1 << 12,
+    tags: FlowTags::Long,
     pins: 1 << 10,
     pending: 1 << 15,
     services: 16,

@@ -11,8 +11,8 @@ use equipoise_packet::control::{Status, Tick, VipStatus};
 use equipoise_packet::packet::Parsed;
 use equipoise_packet::twin::{Surroundings, Twin};
 use equipoise_packet::{
-    Access, BackendSpec, Capacity, Control, FlowScheduler, Ledger, Limits, Memory, NextHop, OnDown,
-    OwnTimeouts, Ports, Protocol, Registry, Settings, Snapshot, Station, VipSpec,
+    Access, BackendSpec, Capacity, Control, FlowScheduler, FlowTags, Ledger, Limits, Memory,
+    NextHop, OnDown, OwnTimeouts, Ports, Protocol, Registry, Settings, Snapshot, Station, VipSpec,
 };
 use equipoise_packet_host::HostProgram;
 use equipoise_pog::Seed;
@@ -63,6 +63,7 @@ pub(crate) fn capacity() -> Capacity {
         cpus: 2,
         log_events: 1 << 15,
         sample_every: 0,
+        tags: FlowTags::Long,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use equipoise_core::{AdminState, Generation, Health, Weight};
 use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin};
 use equipoise_packet::control::{Ack, Collected, FleetMessage, Position};
-use equipoise_packet::{BackendSpec, Capacity, Protocol, Snapshot, Standing, VipSpec};
+use equipoise_packet::{BackendSpec, Capacity, FlowTags, Protocol, Snapshot, Standing, VipSpec};
 
 use crate::random::Random;
 use crate::world::{
@@ -128,6 +128,7 @@ fn capacity(flows: usize) -> Capacity {
         cpus: 2,
         log_events: 1 << 14,
         sample_every: 0,
+        tags: FlowTags::Long,
     }
 }
 

@@ -10,7 +10,7 @@ use equipoise_core::AdminState;
 use equipoise_packet::FlowScheduler::{Maglev, RoundRobin};
 use equipoise_packet::config::{FleetConfig, FleetSecret};
 use equipoise_packet::fleet::{Exchange, PeerState, Tables};
-use equipoise_packet::{Capacity, Control};
+use equipoise_packet::{Capacity, Control, FlowTags};
 
 use crate::world::{ACK, Backend, SYN, World, backend, settings, tcp, vip};
 
@@ -64,6 +64,7 @@ fn capacity() -> Capacity {
         ring_entries: 65_537,
         log_events: 1 << 17,
         sample_every: 0,
+        tags: FlowTags::Long,
         ..crate::world::capacity()
     }
 }
