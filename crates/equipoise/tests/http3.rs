@@ -317,6 +317,38 @@ fn malformed_requests_are_refused_and_reach_no_backend() {
 }
 
 #[test]
+fn heads_and_resets_are_bounded() {
+    let backend = backend();
+    let instance = Instance::start("http3-bounds", &backend, "text");
+    // Each `accept: */*` is one byte, and counts 41 (RFC 9114, section 4.2.2).
+    let block = [&[0, 0], LINES.concat().as_slice(), &[0xdd; 1000]].concat();
+    let length = (block.len() as u16 | 0x4000).to_be_bytes();
+    let large = [&[1], &length[..], &block].concat();
+    run(async {
+        let (_endpoint, quic) = client::connect(&instance.authority, instance.address()).await;
+        assert_eq!(code_of(&quic, &large).await, None, "the answer is 431");
+        assert!(backend.requests().is_empty());
+        let malformed = head(&[LINES[0]]);
+        let flood = async {
+            while let Ok((mut send, mut receive)) = quic.open_bi().await {
+                let _ = send.write_all(&malformed).await;
+                let _ = send.finish();
+                let _ = receive.read_to_end(1 << 16).await;
+            }
+        };
+        within(flood).await;
+        match within(quic.closed()).await {
+            quinn::ConnectionError::ApplicationClosed(close) => {
+                assert_eq!(close.error_code.into_inner(), Code::H3_EXCESSIVE_LOAD.value());
+            }
+            error => panic!("{error}"),
+        }
+    });
+    instance.process.wait_for_text("http3_flood");
+    assert!(backend.requests().is_empty());
+}
+
+#[test]
 fn a_client_that_resets_a_request_cancels_it() {
     let backend = HttpBackend::always(Answer::hang());
     let instance = Instance::start("http3-reset", &backend, "text");
@@ -391,7 +423,8 @@ fn a_drain_lets_requests_end_and_takes_no_more() {
         gate.open();
         let (response, body) = answer(&mut stream).await.expect("the answer comes whole");
         assert_eq!((response.status().as_u16(), &body[..]), (200, &b"late"[..]));
-        drop((client, stream, backend));
+        client.close().await;
+        drop((stream, backend));
     });
     assert!(instance.process.ended().success(), "{}", instance.process.printed());
 }

@@ -21,7 +21,7 @@ pub(crate) type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
 /// A connection.
 pub(crate) struct Client {
-    _endpoint: Endpoint,
+    endpoint: Endpoint,
     pub(crate) quic: Connection,
     pub(crate) requests: SendRequest<OpenStreams, Bytes>,
 }
@@ -61,7 +61,7 @@ impl Client {
         let made = h3::client::new(h3_quinn::Connection::new(quic.clone()));
         let (mut driver, requests) = within(made).await.expect("HTTP/3");
         tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
-        Client { _endpoint: endpoint, quic, requests }
+        Client { endpoint, quic, requests }
     }
 
     /// Sends a request's head.
@@ -72,6 +72,12 @@ impl Client {
     ) -> Result<Stream, StreamError> {
         let request = Request::builder().method(method).uri(format!("https://{NAME}{path}"));
         within(self.requests.send_request(request.body(()).expect("a request"))).await
+    }
+
+    /// Closes the connection.
+    pub(crate) async fn close(self) {
+        self.quic.close(0u32.into(), &[]);
+        within(self.endpoint.wait_idle()).await;
     }
 
     /// A response with its body.

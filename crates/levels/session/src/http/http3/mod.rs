@@ -29,6 +29,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use h3::error::Code;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -59,6 +60,10 @@ const HANDSHAKES_RETRY: usize = 64;
 
 /// No further handshake begins while this many are under way.
 const HANDSHAKES_MAX: usize = 1024;
+
+/// The longest time between packets to a silent client, whose own limit may be shorter than that of
+/// the front door: 30 s are common.
+const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
 
 /// The largest decoded head. More fields than it can have would exceed what `http` can hold, and
 /// `h3` does not check that.
@@ -113,7 +118,7 @@ pub(crate) async fn serve_door(
         if let Some(entered) = enter(&door, &incoming, &handshakes) {
             accept(&worker, &door, incoming, &configured.config, entered, &handshakes);
         } else {
-            refuse(&door, incoming, &handshakes);
+            refuse(&worker, &door, incoming, &handshakes);
         }
     }
     // Further clients get no answer: a successor's may come.
@@ -136,7 +141,7 @@ fn enter(door: &Door, incoming: &Incoming, handshakes: &Cell<usize>) -> Option<E
     has_room.then(|| view.limiter.enter(incoming.remote_address().ip()))?
 }
 
-fn refuse(door: &Door, incoming: Incoming, handshakes: &Cell<usize>) {
+fn refuse(worker: &Worker, door: &Door, incoming: Incoming, handshakes: &Cell<usize>) {
     let is_busy = handshakes.get() >= HANDSHAKES_RETRY && handshakes.get() < HANDSHAKES_MAX;
     if is_busy && incoming.may_retry() {
         // Fails only if it has proved its address already.
@@ -148,7 +153,10 @@ fn refuse(door: &Door, incoming: Incoming, handshakes: &Cell<usize>) {
         door.open.get() >= view.config.limits.connections_max || handshakes.get() >= HANDSHAKES_MAX;
     match is_full {
         true => door.stats(|stats| stats.accept_pauses.add(1)),
-        false => door.dropped(Reason::ConnectionsLimited),
+        false => {
+            door.dropped(Reason::ConnectionsLimited);
+            log_unread(worker, door, incoming.remote_address(), Reason::ConnectionsLimited);
+        }
     }
     incoming.refuse();
 }
@@ -211,20 +219,20 @@ async fn meet(door: &Door, connecting: Connecting) -> Result<quinn::Connection, 
 
 /// The configuration of QUIC, from that of the front door.
 struct Configured {
-    view: Rc<Arc<FrontDoorView>>,
+    view: Arc<FrontDoorView>,
     config: Arc<ServerConfig>,
 }
 
 impl Configured {
     fn new(door: &Door) -> io::Result<Configured> {
-        let view = door.view();
+        let view = Arc::clone(&door.view());
         let config = Arc::new(configure(&view)?);
         Ok(Configured { view, config })
     }
 
     /// Follows a change, such as that of a certificate.
     fn update(&mut self, door: &Door) {
-        let view = door.view();
+        let view = Arc::clone(&door.view());
         if !Arc::ptr_eq(&view, &self.view) {
             // The options of TLS do not change, so this cannot fail.
             if let Ok(config) = configure(&view) {
@@ -253,7 +261,7 @@ fn configure(view: &FrontDoorView) -> io::Result<ServerConfig> {
         // A silent client is noticed so. A response may take longer, so this side keeps the
         // connection: the task of the connection closes it when it has had no request for long.
         .max_idle_timeout(IdleTimeout::try_from(idle).ok())
-        .keep_alive_interval(Some(idle / 3));
+        .keep_alive_interval(Some((idle / 3).min(KEEP_ALIVE_MAX)));
     let mut server = ServerConfig::with_crypto(Arc::new(tls));
     server.transport_config(Arc::new(transport));
     Ok(server)

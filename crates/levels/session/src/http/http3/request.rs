@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h3::error::{Code, StreamError};
@@ -58,6 +58,10 @@ impl From<Fault> for Refused {
         Refused::Fault(fault)
     }
 }
+
+/// Longest time from the end of a response to its acknowledgement, in which the request is counted
+/// as being served. At most a window of the connection is under way.
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
 const MALFORMED: Refused = Refused::Fault(Fault::Stream(Code::H3_MESSAGE_ERROR));
 
@@ -283,11 +287,11 @@ async fn send_rest(stream: &Http3Stream, open: &Open, deadline: &Deadline) -> En
     .await
 }
 
-/// Waits until the client has acknowledged the response, so that no end of the connection cuts it;
-/// not longer than the client may be idle.
+/// Waits for a while until the client has acknowledged the response, so that no end of the
+/// connection cuts it.
 async fn settle(stream: &Http3Stream, open: &Open, deadline: &Deadline) {
     let shared = &open.0;
-    deadline.set(Instant::now(), shared.door.view().config.timeouts.idle);
+    deadline.set(Instant::now(), SETTLE_WITHIN);
     poll_fn(|cx| {
         let is_cutting = shared.worker.phase.get() == Phase::Cutting;
         match stream.poll_settled(cx) {
