@@ -28,6 +28,7 @@ struct Instance {
     process: Process,
     certificates: Certificates,
     authority: CertificateDer<'static>,
+    file: PathBuf,
     socket: PathBuf,
     port: UdpPort,
 }
@@ -55,7 +56,7 @@ impl Instance {
         let file = certificates.folder.write("equipoise.toml", &config);
         let process = Process::start(&["run", text(&file)]);
         process.wait_for_text(" ready ");
-        Instance { process, certificates, authority, socket, port }
+        Instance { process, certificates, authority, file, socket, port }
     }
 
     fn address(&self) -> SocketAddr {
@@ -64,6 +65,15 @@ impl Instance {
 
     async fn client(&self) -> Client {
         Client::open(&self.authority, self.address()).await
+    }
+
+    /// Replaces a part of the file, and reloads it. Returns the error.
+    fn change(&self, from: &str, to: &str) -> Result<(), String> {
+        let config = std::fs::read_to_string(&self.file).expect("it is there");
+        assert!(config.contains(from), "{config}");
+        std::fs::write(&self.file, config.replace(from, to)).expect("it is ours");
+        let (status, said) = reload(&self.socket);
+        if status == 200 { Ok(()) } else { Err(said) }
     }
 
     /// The output of a command about the process.
@@ -393,6 +403,50 @@ fn certificates_are_exchanged_without_a_restart() {
 }
 
 #[test]
+fn a_reload_turns_it_off_and_on() {
+    let backend = backend();
+    let instance = Instance::start("http3-toggle", &backend, "text");
+    run(async {
+        let mut old = instance.client().await;
+        assert_eq!(old.ask(Method::GET, "/").await.1, b"/");
+        instance.change("http3 = true", "http3 = false").expect("a right file");
+        within(old.quic.closed()).await;
+        let head = instance.curl("--http2", "/").to_ascii_lowercase();
+        assert!(!head.contains("alt-svc"), "{head}");
+        // The socket is closed once the client has acknowledged the end, or after a while.
+        drop(old);
+        instance.change("http3 = false", "http3 = true").unwrap_or_default();
+        let is_on = || reload(&instance.socket).0 == 200;
+        assert!(eventually(is_on), "{:?}", reload(&instance.socket));
+        let mut new = instance.client().await;
+        assert_eq!(new.ask(Method::GET, "/").await.1, b"/");
+    });
+}
+
+#[test]
+fn certificates_of_clients_are_reported_to_backends() {
+    let backend = backend();
+    let instance = Instance::start("http3-clients", &backend, "text");
+    let ca = instance.certificates.path("ca.pem");
+    let clients = format!("}}], clients = {{ ca = \"{ca}\" }} }}");
+    instance.change("}] }", &clients).expect("a right file");
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "somebody");
+    let certificate =
+        params.signed_by(&key, &instance.certificates.authority).expect("a certificate");
+    let identity = (certificate.der().clone(), key.serialize_der());
+    run(async {
+        let mut client =
+            Client::open_as(&instance.authority, instance.address(), Some(identity)).await;
+        assert_eq!(client.ask(Method::GET, "/").await.0.status().as_u16(), 200);
+        client.close().await;
+    });
+    let requests = backend.requests();
+    assert_eq!(requests[0].head.header("x-forwarded-client-subject"), Some("CN=somebody"));
+}
+
+#[test]
 fn a_drain_lets_requests_end_and_takes_no_more() {
     let gate = Gate::new();
     let held = gate.clone();
@@ -473,6 +527,6 @@ fn aioquic_is_served() {
         .output()
         .expect("Python runs");
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(stdout(&output), "GET 200 /aioquic\nPOST 200 True\nMANY 80 True\n");
+    assert_eq!(stdout(&output), "GET 200 /aioquic\nPOST 200 True\nMANY 80 []\n");
     assert!(eventually(|| instance.process.printed().matches("HTTP/3.0").count() == 82));
 }

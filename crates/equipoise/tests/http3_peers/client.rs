@@ -12,7 +12,7 @@ use h3_quinn::{BidiStream, OpenStreams};
 use http::{Method, Request, Response};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::rustls::RootCertStore;
-use quinn::rustls::pki_types::CertificateDer;
+use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use quinn::{ClientConfig, Connection, Endpoint};
 
 use super::{NAME, PATIENCE};
@@ -26,17 +26,26 @@ pub(crate) struct Client {
     pub(crate) requests: SendRequest<OpenStreams, Bytes>,
 }
 
+/// A certificate and its key.
+pub(crate) type Identity = (CertificateDer<'static>, Vec<u8>);
+
 /// An endpoint that trusts `authority`.
-pub(crate) fn endpoint(authority: &CertificateDer<'static>) -> Endpoint {
+fn endpoint(authority: &CertificateDer<'static>, identity: Option<Identity>) -> Endpoint {
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone()).expect("a certificate");
-    let mut tls = quinn::rustls::ClientConfig::builder_with_provider(Arc::new(
+    let tls = quinn::rustls::ClientConfig::builder_with_provider(Arc::new(
         quinn::rustls::crypto::aws_lc_rs::default_provider(),
     ))
     .with_protocol_versions(&[&quinn::rustls::version::TLS13])
     .expect("TLS 1.3")
-    .with_root_certificates(roots)
-    .with_no_client_auth();
+    .with_root_certificates(roots);
+    let mut tls = match identity {
+        None => tls.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let key = PrivatePkcs8KeyDer::from(key).into();
+            tls.with_client_auth_cert(vec![certificate], key).expect("a key")
+        }
+    };
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let tls = QuicClientConfig::try_from(tls).expect("a suite of QUIC");
     let mut endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("UDP");
@@ -49,7 +58,15 @@ pub(crate) async fn connect(
     authority: &CertificateDer<'static>,
     to: SocketAddr,
 ) -> (Endpoint, Connection) {
-    let endpoint = endpoint(authority);
+    connect_as(authority, to, None).await
+}
+
+async fn connect_as(
+    authority: &CertificateDer<'static>,
+    to: SocketAddr,
+    identity: Option<Identity>,
+) -> (Endpoint, Connection) {
+    let endpoint = endpoint(authority, identity);
     let connecting = endpoint.connect(to, NAME).expect("a server name");
     let quic = within(connecting).await.expect("a connection");
     (endpoint, quic)
@@ -57,7 +74,16 @@ pub(crate) async fn connect(
 
 impl Client {
     pub(crate) async fn open(authority: &CertificateDer<'static>, to: SocketAddr) -> Client {
-        let (endpoint, quic) = connect(authority, to).await;
+        Client::open_as(authority, to, None).await
+    }
+
+    /// Opens a connection with a certificate.
+    pub(crate) async fn open_as(
+        authority: &CertificateDer<'static>,
+        to: SocketAddr,
+        identity: Option<Identity>,
+    ) -> Client {
+        let (endpoint, quic) = connect_as(authority, to, identity).await;
         let made = h3::client::new(h3_quinn::Connection::new(quic.clone()));
         let (mut driver, requests) = within(made).await.expect("HTTP/3");
         tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
