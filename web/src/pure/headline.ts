@@ -23,7 +23,7 @@ const OF_CLIENTS = new Set([
   "request_framing", "request_host", "request_path", "header_underscore", "request_head_too_large",
   "request_body_too_large", "method_not_allowed", "version_not_supported", "coding_not_implemented",
   "expectation_failed", "source_denied", "tls_missing", "tls_handshake", "tls_timeout", "http2_protocol",
-  "proxy_untrusted", "client_evicted", "no_room",
+  "http3_protocol", "proxy_untrusted", "client_evicted", "no_room",
 ]);
 
 const REMEDIES: Record<string, string> = {

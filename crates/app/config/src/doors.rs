@@ -52,6 +52,7 @@ fn front_door(door: View<'_, Session>, listen: SocketAddr, is_one: bool) -> Opti
         sni: door.get(Session::SNI).iter().filter_map(sni_route).collect(),
         redirect: door.get(Session::REDIRECT).map(|RedirectTo(port)| port),
         hsts: door.get(Session::HSTS).map(hsts),
+        http3: door.get(Session::HTTP3).then(|| alt_svc(listen)),
         access: limits::access(door, Session::ALLOW, Session::DENY),
         client_limits: limits::limits(door.get(Session::LIMIT)),
         responses: door.get(Session::RESPONSES),
@@ -64,6 +65,11 @@ fn front_door(door: View<'_, Session>, listen: SocketAddr, is_one: bool) -> Opti
         },
         ..base
     })
+}
+
+/// The line of `Alt-Svc` (RFC 7838), valid for a day.
+fn alt_svc(listen: SocketAddr) -> Arc<str> {
+    format!("Alt-Svc: h3=\":{}\"; ma=86400\r\n", listen.port()).into()
 }
 
 /// The line of `Strict-Transport-Security`.
@@ -103,10 +109,34 @@ fn check_sni(door: View<'_, Session>, findings: &mut Findings<'_>) {
     findings.error(door.at(Session::SNI), &door.path_of(Session::SNI), text);
 }
 
+/// Checks `http3`, which needs `tls` and a build with it.
+fn check_http3(door: View<'_, Session>, findings: &mut Findings<'_>) {
+    let has_any_port = DoorTable::Session(door).listen_addresses().iter().any(|it| it.port() == 0);
+    let text = match () {
+        () if !door.get(Session::HTTP3) => return,
+        () if !equipoise_session::HTTP3 => {
+            "true, and this build has no HTTP/3: build with --features http3"
+        }
+        () if !door.given(Session::TLS) => {
+            "true, and HTTP/3 has no form without TLS; accepted: a front door with `tls`"
+        }
+        () if door.get(Session::ACCEPT_PROXY) => {
+            "true, and QUIC has no PROXY protocol; accepted: a front door without `accept-proxy`"
+        }
+        () if has_any_port => {
+            "true, and clients cannot be told a port that is not known; accepted: \
+                               a port in `listen`"
+        }
+        () => return,
+    };
+    findings.error(door.at(Session::HTTP3), &door.path_of(Session::HTTP3), text.to_string());
+}
+
 /// Checks `redirect` and `hsts`, each of which is for one kind of http front door, `sni`, and
 /// the limits on clients.
 pub(super) fn check(door: View<'_, Session>, findings: &mut Findings<'_>) {
     check_sni(door, findings);
+    check_http3(door, findings);
     limits::check(door, findings);
     let has_tls = door.given(Session::TLS);
     if has_tls && door.given(Session::REDIRECT) {

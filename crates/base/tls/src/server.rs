@@ -137,6 +137,14 @@ impl ServerTls {
         &self.config
     }
 
+    /// For handshakes of QUIC with clients that speak HTTP/3. They use TLS 1.3, which each profile
+    /// has, and no early data.
+    pub fn http3(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        Arc::new(config)
+    }
+
     /// Whether clients are asked for certificates.
     pub fn asks_clients(&self) -> bool {
         self.options.clients.is_some()

@@ -242,6 +242,9 @@ pub struct FrontDoor {
     /// Accept HTTP/2 beside HTTP/1.1 from clients that begin with its preface. HTTP only. With TLS,
     /// [`ServerTls`] offers it.
     pub http2: bool,
+    /// The line of `Alt-Svc` (RFC 7838) of responses, with its end: HTTP/3 is served, too, at the
+    /// same address. HTTP with TLS only, and a build with [`crate::HTTP3`].
+    pub http3: Option<Arc<str>>,
     /// Requests are redirected to https, at this port. HTTP without TLS only.
     pub redirect: Option<u16>,
     /// The line of `Strict-Transport-Security` (RFC 6797) of responses, with its end. HTTP with TLS
@@ -310,6 +313,7 @@ impl FrontDoor {
             underscores: Underscores::default(),
             upgrades: [String::from("websocket")].into(),
             http2: false,
+            http3: None,
             redirect: None,
             hsts: None,
             security: None,

@@ -109,10 +109,18 @@ struct OpenDoor {
     view: Arc<FrontDoorView>,
     /// Empty once a successor has them.
     sockets: Vec<Arc<OwnedFd>>,
+    /// The UDP socket for HTTP/3, if it has one and no successor.
+    http3: Option<Arc<OwnedFd>>,
 }
 
-/// New listening sockets of a thread by front door, each with its index in its group.
-type Opened = HashMap<u32, Vec<(usize, Arc<OwnedFd>)>>;
+/// New sockets of a thread.
+#[derive(Default)]
+struct Opened {
+    /// Listening sockets by front door, each with its index in its group.
+    listening: HashMap<u32, Vec<(usize, Arc<OwnedFd>)>>,
+    /// UDP sockets for HTTP/3 by front door.
+    http3: HashMap<u32, Arc<OwnedFd>>,
+}
 
 enum Command {
     Install { snapshot: Arc<Snapshot>, opened: Opened, done: ack::Sender<()> },
@@ -210,25 +218,34 @@ impl Engine {
             return Ok(());
         }
         let mut opened: Vec<Opened> = Vec::new();
-        opened.resize_with(self.threads.len(), HashMap::new);
-        let mut bound = HashMap::new();
+        opened.resize_with(self.threads.len(), Opened::default);
+        let (mut bound, mut bound_http3) = (HashMap::new(), HashMap::new());
         for door in &snapshot.front_doors {
-            if published.open.contains_key(&door.id) {
-                continue;
-            }
             let config = &door.config;
             let (address, protocol) = (config.listen, config.protocol);
-            let sockets = listener::bind(&self.inherited, address, protocol, self.threads.len());
-            let transport = if protocol == Protocol::Udp { Transport::Udp } else { Transport::Tcp };
-            let sockets = sockets.map_err(|source| BindError {
+            let failed = |source, transport| BindError {
                 front_door: config.name.clone(),
                 address,
                 source: explain_listen(source, address, transport),
-            })?;
+            };
+            let known = published.open.get(&door.id);
+            if config.http3.is_some() && known.is_none_or(|known| known.http3.is_none()) {
+                let socket = listener::bind_http3(&self.inherited, address)
+                    .map_err(|source| failed(source, Transport::Udp))?;
+                let socket = Arc::new(socket);
+                bound_http3.insert(door.id, Arc::clone(&socket));
+                opened[0].http3.insert(door.id, socket);
+            }
+            if known.is_some() {
+                continue;
+            }
+            let sockets = listener::bind(&self.inherited, address, protocol, self.threads.len());
+            let transport = if protocol == Protocol::Udp { Transport::Udp } else { Transport::Tcp };
+            let sockets = sockets.map_err(|source| failed(source, transport))?;
             let sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
             for (index, socket) in sockets.iter().enumerate() {
                 let thread = &mut opened[index % self.threads.len()];
-                thread.entry(door.id).or_default().push((index, Arc::clone(socket)));
+                thread.listening.entry(door.id).or_default().push((index, Arc::clone(socket)));
             }
             bound.insert(door.id, sockets);
         }
@@ -252,10 +269,14 @@ impl Engine {
         published.generation = Some(snapshot.generation);
         let mut before = std::mem::take(&mut published.open);
         let open = snapshot.front_doors.iter().map(|view| {
-            let sockets = bound.remove(&view.id);
-            let kept = || before.remove(&view.id).map(|door| door.sockets);
-            let sockets = sockets.or_else(kept).unwrap_or_default();
-            (view.id, OpenDoor { view: Arc::clone(view), sockets })
+            let (kept, kept_http3) = match before.remove(&view.id) {
+                Some(OpenDoor { sockets, http3, .. }) => (sockets, http3),
+                None => Default::default(),
+            };
+            let sockets = bound.remove(&view.id).unwrap_or(kept);
+            let http3 = bound_http3.remove(&view.id).or(kept_http3);
+            let http3 = http3.filter(|_| view.config.http3.is_some());
+            (view.id, OpenDoor { view: Arc::clone(view), sockets, http3 })
         });
         published.open = open.collect();
         Ok(())
@@ -277,12 +298,18 @@ impl Engine {
     pub fn listening(&self) -> io::Result<Vec<Listening>> {
         let published = lock(&self.published);
         let open = published.open.values();
-        open.map(|door| {
+        let groups = open.flat_map(|door| {
             let config = &door.view.config;
+            let http3 = door.http3.as_slice();
+            let http3 = (!http3.is_empty()).then(|| (listener::http3_name(config.listen), http3));
             let name = listener::name(config.listen, config.protocol);
-            Listening::duplicate(name, door.sockets.iter().map(|socket| &**socket))
-        })
-        .collect()
+            [(name, &door.sockets[..])].into_iter().chain(http3)
+        });
+        groups
+            .map(|(name, sockets)| {
+                Listening::duplicate(name, sockets.iter().map(|socket| &**socket))
+            })
+            .collect()
     }
 
     /// Has the front doors accept, if the engine was started held. `given` are the clients of UDP
@@ -313,6 +340,7 @@ impl Engine {
     pub fn hand_over(&self) -> impl Future<Output = Vec<UdpHandover>> + Send + use<> {
         for door in lock(&self.published).open.values_mut() {
             door.sockets.clear();
+            door.http3 = None;
         }
         let giving = self.ask_all(|done| Command::HandOver { done });
         async {
@@ -461,7 +489,7 @@ fn install(
     let views = snapshot.front_doors.clone();
     worker.install(snapshot);
     for view in views {
-        let Some(sockets) = opened.remove(&view.id) else { continue };
+        let Some(sockets) = opened.listening.remove(&view.id) else { continue };
         let (id, protocol) = (view.id, view.config.protocol);
         let door = Door::new(view, worker.index);
         doors.insert(id, door.clone());
@@ -480,6 +508,32 @@ fn install(
             });
         }
     }
+    open_http3(worker, doors, opened.http3);
+}
+
+/// Has front doors serve HTTP/3 at these sockets.
+#[cfg(feature = "http3")]
+fn open_http3(
+    worker: &Rc<Worker>,
+    doors: &HashMap<u32, Rc<Door>>,
+    sockets: HashMap<u32, Arc<OwnedFd>>,
+) {
+    for (id, socket) in sockets {
+        let Some(door) = doors.get(&id).cloned() else { continue };
+        let worker = Rc::clone(worker);
+        tokio::task::spawn_local(async move {
+            let name = door.view().config.name.clone();
+            if let Err(error) = crate::http::serve_http3(worker, door, socket).await {
+                tracing::error!(front_door = %name, %error, "HTTP/3 of the front door has failed");
+            }
+        });
+    }
+}
+
+/// This build has no HTTP/3.
+#[cfg(not(feature = "http3"))]
+fn open_http3(_: &Rc<Worker>, _: &HashMap<u32, Rc<Door>>, sockets: HashMap<u32, Arc<OwnedFd>>) {
+    debug_assert!(sockets.is_empty());
 }
 
 /// Wakes the thread's tasks after `time`, and a little later than that.

@@ -56,6 +56,9 @@ pub mod why;
 mod worker;
 mod wrong_protocol;
 
+/// Whether this build serves HTTP/3.
+pub const HTTP3: bool = cfg!(feature = "http3");
+
 pub use access_log::{LogLines, LogOutput};
 pub use backend_tls::BackendTls;
 pub use engine::{BindError, Engine, EngineOptions, StopReport};

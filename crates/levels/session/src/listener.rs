@@ -52,6 +52,23 @@ pub(crate) fn bind(
     (0..threads).map(|_| open(address, protocol, true).map(OwnedFd::from)).collect()
 }
 
+/// The inherited UDP socket of a front door with HTTP/3, or else a new one.
+pub(crate) fn bind_http3(inherited: &Inherited, address: SocketAddr) -> io::Result<OwnedFd> {
+    let sockets = inherited.take(&http3_name(address)).unwrap_or_default();
+    match sockets.into_iter().next() {
+        Some(socket) => {
+            SockRef::from(&socket).set_nonblocking(true)?;
+            Ok(socket)
+        }
+        None => open(address, Protocol::Udp, false).map(OwnedFd::from),
+    }
+}
+
+/// The name of the UDP socket of a front door with HTTP/3.
+pub(crate) fn http3_name(address: SocketAddr) -> SocketName {
+    name(address, Protocol::Udp)
+}
+
 /// Prepares inherited sockets, and adds what is missing for `threads`.
 ///
 /// A group of UDP sockets keeps its size: the kernel assigns clients to sockets by a hash over

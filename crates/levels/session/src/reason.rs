@@ -137,6 +137,10 @@ reasons! {
     /// An HTTP/2 client that keeps resetting its requests or causing errors, and lost its
     /// connection.
     Http2Flood = "http2_flood", 0;
+    /// An HTTP/3 connection or stream that does not keep to RFC 9114.
+    Http3Protocol = "http3_protocol", 0;
+    /// An HTTP/3 client that keeps resetting its requests, and lost its connection.
+    Http3Flood = "http3_flood", 0;
     /// No valid PROXY protocol header where one is required.
     ProxyHeader = "proxy_header", 0;
     /// A connection to a front door with `accept-proxy`, from an address that `trusted` does not

@@ -39,7 +39,7 @@ const FLOWS_FULL: f64 = 0.9;
 const REFUSED_MIN: f64 = 0.05;
 
 /// Refusals that are normal on a public address, whose clients cause them.
-const OF_CLIENTS: [&str; 24] = [
+const OF_CLIENTS: [&str; 25] = [
     "client_gone",
     "client_stalled",
     "idle_timeout",
@@ -61,6 +61,7 @@ const OF_CLIENTS: [&str; 24] = [
     "tls_handshake",
     "tls_timeout",
     "http2_protocol",
+    "http3_protocol",
     "proxy_untrusted",
     "client_evicted",
     "no_room",

@@ -81,7 +81,7 @@ shared_options! {
     ).http_only(),
     STREAMS_MAX: Count<usize> = count("streams-max", 1, 10_000).default(
         100,
-        "Largest number of requests in flight on an HTTP/2 connection.",
+        "Largest number of requests in flight on an HTTP/2 or HTTP/3 connection.",
     ).http_only(),
     VIA: bool = flag("via").default(false, "Add a `Via` header in both directions.").http_only(),
     ACCESS_LOG: f64 = share("access-log").default(

@@ -85,6 +85,11 @@ options! {
     Door::UNDERSCORES,
     Door::UPGRADES,
     Door::HTTP2,
+    HTTP3: bool = flag("http3").default(
+        false,
+        "Experimental, and only in builds with `--features http3`: serve HTTP/3, too, at the UDP port of the same number, \
+         and announce it to clients by `Alt-Svc`. Needs `tls`.",
+    ).http_only(),
     Door::STREAMS_MAX,
     Door::VIA,
     SERVER_TIMING: bool = flag("server-timing").default(

@@ -347,6 +347,31 @@ fn a_redirect_is_for_clear_text_and_hsts_for_tls() {
 }
 
 #[test]
+fn http3_is_for_builds_that_have_it_and_front_doors_with_tls() {
+    let tls = format!("tls = {{ certificates = [{SITE}] }}");
+    let with_tls = format!("http3 = true\n{tls}");
+    if !equipoise_session::HTTP3 {
+        let expected = "http3: true, and this build has no HTTP/3: build with --features http3";
+        assert!(said("http", &with_tls).contains(expected));
+        return;
+    }
+    assert_eq!(said("http", &with_tls), "");
+    assert_eq!(said("http", "http3 = false"), "");
+    for (protocol, more, expected) in [
+        ("http", "http3 = true".to_string(), "http3: true, and HTTP/3 has no form without TLS"),
+        ("tcp", with_tls.clone(), "http3: has no effect"),
+        (
+            "http",
+            format!("accept-proxy = true\ntrusted = '10.0.0.0/8'\n{with_tls}"),
+            "http3: true, and QUIC has no PROXY protocol",
+        ),
+    ] {
+        let found = said(protocol, &more);
+        assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
+    }
+}
+
+#[test]
 fn pools_by_server_name_are_for_tcp_without_tls() {
     let sni = "sni = [{ names = ['a.example', '*.b.example'], pool = 'p' }]";
     assert_eq!(said("tcp", sni), "");

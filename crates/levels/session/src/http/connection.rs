@@ -17,6 +17,7 @@ use super::proxied::ProxyFacts;
 use super::request::{Origin, RequestHead, read_request};
 use super::routed::Routed;
 use super::routing::edits;
+use super::version::ClientVersion;
 use crate::buffer::Buffer;
 use crate::deadline::Deadline;
 use crate::door::Door;
@@ -72,8 +73,8 @@ pub(crate) struct ClientConnection {
     pub(super) limited_for: Cell<Duration>,
     /// Input that is expected after the last response.
     pub(super) rest: Rest,
-    /// It is a stream of an HTTP/2 connection.
-    pub(super) is_http2: bool,
+    /// The version of HTTP that the client speaks.
+    pub(super) version: ClientVersion,
     /// Content of the PROXY header that the connection began with.
     pub(super) proxy: Option<Rc<ProxyFacts>>,
     /// The connection of which this is a stream.
@@ -127,7 +128,7 @@ impl ClientConnection {
             limit_keys: LimitKeys::default(),
             limited_for: Cell::default(),
             rest: Rest::Unexpected,
-            is_http2: false,
+            version: ClientVersion::Http1,
             proxy: None,
             under: None,
             kept: Cell::default(),
@@ -160,7 +161,7 @@ impl ClientConnection {
             };
             match after {
                 // A stream has one request; its task sends what is left of the response.
-                After::KeepAlive | After::Close if self.is_http2 => break,
+                After::KeepAlive | After::Close if self.version.has_streams() => break,
                 After::KeepAlive => {}
                 After::Close => {
                     Box::pin(self.linger()).await;
@@ -250,7 +251,7 @@ impl ClientConnection {
                     instance: &self.worker.shared.instance,
                     peer: self.peer_identity.as_deref(),
                     identity: self.identity.as_deref(),
-                    is_http2: self.is_http2,
+                    version: self.version,
                 };
                 let mut out = self.worker.take_vec();
                 match read_request(input, &mut scanner, &origin, &mut out) {
@@ -357,7 +358,9 @@ impl ClientConnection {
         let mut out = self.worker.take_vec();
         let mut edits = edits(&view, self.routed.as_ref());
         // Plain HTTP is answered in the clear.
-        edits.hsts = edits.hsts.filter(|_| reason != Reason::TlsMissing);
+        if reason == Reason::TlsMissing {
+            (edits.hsts, edits.alt_svc) = (None, None);
+        }
         let page = view.config.error_pages.get(&reason.status()).map(String::as_str);
         let answer = OwnAnswer { reason, instance, retry_after, close, to_peer, form, page, edits };
         write_answer(&answer, &mut out);

@@ -7,6 +7,9 @@ use crate::config::Scheme;
 use crate::lease::Lease;
 use crate::route::{Edits, SecurityHeaders};
 
+/// Announces other protocols (RFC 7838).
+const ALT_SVC: &str = "alt-svc";
+
 /// How long a request has waited.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
@@ -21,6 +24,8 @@ pub(crate) struct Timing {
 pub(crate) struct ResponseEdits<'a> {
     /// The line of `Strict-Transport-Security`, which replaces the backend's.
     pub(crate) hsts: Option<&'a str>,
+    /// The line of `Alt-Svc`, for responses without one.
+    pub(crate) alt_svc: Option<&'a str>,
     pub(crate) security: Option<SecurityHeaders>,
     /// Those of the request's route.
     pub(crate) route: Option<&'a Edits>,
@@ -51,6 +56,8 @@ impl<'a> ResponseEdits<'a> {
     /// Adds the lines to a response for which `has` says whether it has a field of a name.
     pub(crate) fn write(&self, has: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
         out.extend_from_slice(self.hsts.unwrap_or_default().as_bytes());
+        let alt_svc = self.alt_svc.filter(|_| !self.drops(ALT_SVC) && !has(ALT_SVC));
+        out.extend_from_slice(alt_svc.unwrap_or_default().as_bytes());
         let fields = self.security.map(SecurityHeaders::fields).unwrap_or_default();
         for (name, value) in fields.iter().filter(|(name, _)| !self.drops(name) && !has(name)) {
             for part in [name, ": ", value, "\r\n"] {

@@ -11,6 +11,7 @@ use equipoise_core::{Combined, LogField, LogLine};
 use super::connection::ClientConnection;
 use super::request::{Marker, RequestHead};
 use super::traced::{Ended, Trace};
+use super::version::ClientVersion;
 use crate::access_log::{self, write_extensions, write_reason};
 use crate::door::Door;
 use crate::lease::Lease;
@@ -211,7 +212,11 @@ impl Logged {
     }
 
     fn protocol(&self, end: &End<'_>) -> Option<&[u8]> {
-        if end.is_http2 { Some(b"HTTP/2.0") } else { self.shown(&self.protocol) }
+        match end.version {
+            ClientVersion::Http1 => self.shown(&self.protocol),
+            ClientVersion::Http2 => Some(b"HTTP/2.0"),
+            ClientVersion::Http3 => Some(b"HTTP/3.0"),
+        }
     }
 }
 
@@ -222,8 +227,7 @@ struct End<'a> {
     client: SocketAddr,
     /// The name of the route that it took.
     route: Option<&'a str>,
-    /// It came over HTTP/2.
-    is_http2: bool,
+    version: ClientVersion,
     /// 0 if the client was sent none.
     status: u16,
     took: Duration,
@@ -244,7 +248,7 @@ pub(super) fn log_unread(worker: &Worker, door: &Door, client: SocketAddr, reaso
             scheme,
             client,
             route: None,
-            is_http2: false,
+            version: ClientVersion::Http1,
             status: 0,
             took,
             bytes_in: 0,
@@ -294,10 +298,11 @@ impl ClientConnection {
         let Some(mut logged) = self.logged.take() else { return };
         let view = self.door.view();
         if let (Some(trace), Some(sink)) = (logged.trace.take(), &self.worker.shared.traces) {
-            let version = match logged.shown(&logged.protocol) {
-                _ if self.is_http2 => "2",
-                Some(b"HTTP/1.0") => "1.0",
-                _ => "1.1",
+            let version = match (self.version, logged.shown(&logged.protocol)) {
+                (ClientVersion::Http2, _) => "2",
+                (ClientVersion::Http3, _) => "3",
+                (ClientVersion::Http1, Some(b"HTTP/1.0")) => "1.0",
+                (ClientVersion::Http1, _) => "1.1",
             };
             trace.end(
                 sink,
@@ -324,7 +329,7 @@ impl ClientConnection {
             scheme: view.config.scheme().name(),
             client: self.peer,
             route: self.routed.as_ref().map(|routed| &*routed.route().name),
-            is_http2: self.is_http2,
+            version: self.version,
             status,
             took: ended.saturating_duration_since(logged.begun),
             bytes_in: self.consumed().saturating_sub(logged.received_before),

@@ -7,7 +7,7 @@
 //! [`mirror`] sends copies, [`response`] checks the backend's head and writes the client's.
 //! [`answer`] has the proxy's own responses, [`grpc`] those to gRPC requests, and [`challenge`]
 //! those to an ACME directory. [`http2`] serves each stream of a client as such a connection, and
-//! gives each request a stream to a backend.
+//! gives each request a stream to a backend; `http3` serves streams of QUIC so.
 
 mod answer;
 mod attempt;
@@ -23,6 +23,8 @@ mod grpc;
 mod head;
 mod hedge;
 mod http2;
+#[cfg(feature = "http3")]
+mod http3;
 mod logged;
 mod mirror;
 mod mux;
@@ -40,6 +42,7 @@ mod routed;
 mod routing;
 mod traced;
 mod tries;
+mod version;
 mod why;
 
 use std::net::SocketAddr;
@@ -47,6 +50,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use equipoise_tls::ClientIdentity;
+use rustls::pki_types::CertificateDer;
 
 use crate::deadline::Deadline;
 use crate::door::Door;
@@ -60,6 +64,8 @@ use connection::ClientConnection;
 pub(crate) use http2::downstream::StreamTasks;
 use http2::downstream::{self, Spoken};
 pub(crate) use http2::upstream::Http2Sessions;
+#[cfg(feature = "http3")]
+pub(crate) use http3::serve_door as serve_http3;
 pub(crate) use logged::Logged;
 pub(crate) use mux::MuxSessions;
 use proxied::ProxyFacts;
@@ -105,7 +111,7 @@ pub(crate) async fn serve(
         let accepted = handshake::accept(&worker, &door, &tls, &mut client, input, &deadline);
         input = None;
         match Box::pin(accepted).await {
-            Ok(()) => identity = identity_lines(&door, &client),
+            Ok(()) => identity = client.certificate().and_then(|it| identity_lines(&door, &it)),
             Err(Refused::NotTls(first)) => {
                 (input, refused) = (Some(first), Some(Reason::TlsMissing))
             }
@@ -137,12 +143,11 @@ pub(crate) async fn serve(
     connection.run().await;
 }
 
-/// The header lines about the client's certificate, if the door asks for one and it has one.
-fn identity_lines(door: &Door, client: &Socket) -> Option<Rc<[u8]>> {
+/// The header lines about the client's certificate, if the door asks for one.
+fn identity_lines(door: &Door, certificate: &CertificateDer<'_>) -> Option<Rc<[u8]>> {
     let view = door.view();
     view.config.tls.as_ref().filter(|tls| tls.asks_clients())?;
-    let certificate = client.certificate()?;
-    let ClientIdentity { subject, sha256 } = ClientIdentity::of(&certificate);
+    let ClientIdentity { subject, sha256 } = ClientIdentity::of(certificate);
     let lines =
         format!("X-Forwarded-Client-Subject: {subject}\r\nX-Forwarded-Client-SHA256: {sha256}\r\n");
     Some(lines.into_bytes().into())

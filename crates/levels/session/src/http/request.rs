@@ -15,6 +15,7 @@ use super::head::{
 };
 use super::origin::{Claims, OriginFields, tells_client, tells_origin};
 use super::routing::{self, Decision, Hit};
+use super::version::ClientVersion;
 use crate::config::{Challenges, FrontDoor, NodeMode, Scheme, ServerTls, Underscores};
 use crate::reason::Reason;
 use crate::route::Edits;
@@ -78,8 +79,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) peer: Option<&'a PeerIdentity>,
     /// Header lines about the client's certificate.
     pub(crate) identity: Option<&'a [u8]>,
-    /// It came over HTTP/2.
-    pub(crate) is_http2: bool,
+    /// The version of HTTP that the client speaks.
+    pub(crate) version: ClientVersion,
 }
 
 /// Reads the head at the start of `input` if it is whole, and writes into `out` (emptied first) the
@@ -496,10 +497,11 @@ fn write_request(
     fields.origin.write(claims, door.forwarded, origin.client, scheme, target.host, out);
     out.extend_from_slice(origin.identity.unwrap_or_default());
     if door.via {
-        let version = match (origin.is_http2, parsed.http10) {
-            (true, _) => "2.0",
-            (false, true) => "1.0",
-            (false, false) => "1.1",
+        let version = match (origin.version, parsed.http10) {
+            (ClientVersion::Http2, _) => "2.0",
+            (ClientVersion::Http3, _) => "3.0",
+            (ClientVersion::Http1, true) => "1.0",
+            (ClientVersion::Http1, false) => "1.1",
         };
         write_via(version, origin.instance, out);
     }

@@ -191,6 +191,7 @@ impl Headers<'_, '_> {
 pub(super) fn edits<'a>(view: &'a FrontDoorView, routed: Option<&'a Routed>) -> ResponseEdits<'a> {
     ResponseEdits {
         hsts: view.config.hsts.as_deref(),
+        alt_svc: view.config.http3.as_deref(),
         security: view.config.security,
         route: routed.map(|routed| &routed.route().response),
         sticky: None,

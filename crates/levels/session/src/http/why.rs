@@ -10,6 +10,7 @@ use super::redirect::{RequestLine, to_https};
 use super::request::{Marker, Origin, RequestHead, read_request, unmet_by_route};
 use super::routed::pool_of;
 use super::routing::{Hit, pool_hash};
+use super::version::ClientVersion;
 use crate::affinity::{fields, parameter};
 use crate::reason::Reason;
 use crate::route::{Action, RouteConfig};
@@ -32,7 +33,7 @@ pub(crate) fn explain(
         instance: &explainer.instance,
         peer: None,
         identity: None,
-        is_http2: false,
+        version: ClientVersion::Http1,
     };
     let mut out = Vec::new();
     let read = read_request(&question.head, &mut HeadScanner::default(), &origin, &mut out);

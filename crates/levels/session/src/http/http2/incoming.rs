@@ -1,4 +1,4 @@
-//! A body that arrives over HTTP/2, as HTTP/1.1 writes it.
+//! A body that arrives over HTTP/2 or HTTP/3, as HTTP/1.1 writes it.
 
 use std::task::{Context, Poll, ready};
 
@@ -10,16 +10,53 @@ use super::{Message, write_field};
 
 /// The framing of a body in HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(in crate::http) enum Framing {
     Nothing,
-    /// `h2` sees to it that as much comes as `content-length` says.
+    /// [`Source`] sees to it that as much comes as `content-length` says.
     Length,
     Chunked,
 }
 
+/// Where a body comes from.
+pub(in crate::http) trait Source {
+    type Error;
+
+    /// Reads bytes of the payload; `None` at its end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>>;
+
+    /// Reads the trailers, behind the payload.
+    fn poll_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<HeaderMap>, Self::Error>>;
+
+    /// Permits the other side to send this many bytes more.
+    fn release(&mut self, count: usize);
+}
+
+impl Source for RecvStream {
+    type Error = h2::Error;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        RecvStream::poll_data(self, cx)
+    }
+
+    fn poll_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<HeaderMap>, h2::Error>> {
+        RecvStream::poll_trailers(self, cx)
+    }
+
+    fn release(&mut self, count: usize) {
+        // Fails if the stream is over, and then nothing more comes.
+        let _ = self.flow_control().release_capacity(count);
+    }
+}
+
 /// The body of a message on its way to the engine.
-pub(super) struct Incoming {
-    body: RecvStream,
+pub(in crate::http) struct Incoming<S = RecvStream> {
+    body: S,
     message: Message,
     framing: Framing,
     /// Bytes of head or coding, then bytes of the payload, that were not taken.
@@ -33,14 +70,14 @@ pub(super) struct Incoming {
     is_read: bool,
 }
 
-impl Incoming {
+impl<S: Source> Incoming<S> {
     /// `before`: bytes in front of the body.
-    pub(super) fn new(
-        body: RecvStream,
+    pub(in crate::http) fn new(
+        body: S,
         message: Message,
         framing: Framing,
         before: Vec<u8>,
-    ) -> Incoming {
+    ) -> Incoming<S> {
         Incoming {
             body,
             message,
@@ -55,7 +92,7 @@ impl Incoming {
     }
 
     /// Bytes that have arrived; more may follow.
-    pub(super) fn unread(&self) -> &[u8] {
+    pub(in crate::http) fn unread(&self) -> &[u8] {
         match &self.coding[self.coding_taken..] {
             [] => &self.payload,
             coding => coding,
@@ -63,20 +100,22 @@ impl Incoming {
     }
 
     /// Takes bytes off the front of the unread ones.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(in crate::http) fn consume(&mut self, count: usize) {
         if self.coding_taken < self.coding.len() {
             self.coding_taken += count;
             return;
         }
         drop(self.payload.split_to(count));
         if self.payload.is_empty() && self.owed > 0 {
-            // Fails if the stream is over, and then nothing more comes.
-            let _ = self.body.flow_control().release_capacity(std::mem::take(&mut self.owed));
+            self.body.release(std::mem::take(&mut self.owed));
         }
     }
 
     /// Reads more, once nothing is unread. Ready with false at the end of the body.
-    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, h2::Error>> {
+    pub(in crate::http) fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, S::Error>> {
         while self.unread().is_empty() {
             self.coding_taken = 0;
             self.coding.clear();

@@ -5,8 +5,8 @@
 //! and [`outgoing`]. The `h2` crate has frames, HPACK, flow control and the states of streams.
 
 pub(super) mod downstream;
-mod incoming;
-mod outgoing;
+pub(super) mod incoming;
+pub(super) mod outgoing;
 pub(crate) mod upstream;
 mod websocket;
 
@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::head::Field;
 
 /// Bytes that the other side may send on a stream ahead of what was taken.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Bytes of a body that are handed to `h2` ahead of what the other side has taken.
 const SEND_BYTES_MAX: usize = 64 << 10;
@@ -25,7 +25,7 @@ const FIELDS_ADDED: usize = 16;
 
 /// Something that the other protocol cannot express.
 #[derive(Debug, PartialEq, Eq)]
-struct Malformed;
+pub(super) struct Malformed;
 
 /// Writes a line of HTTP/1.1.
 fn write_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -56,7 +56,7 @@ fn check(value: &HeaderValue) -> Result<(), Malformed> {
 
 /// The message that a body belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
+pub(super) enum Message {
     Request,
     Response,
 }

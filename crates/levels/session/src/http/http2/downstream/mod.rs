@@ -13,8 +13,8 @@
 
 mod preface;
 mod priority;
-mod request;
-mod response;
+pub(in crate::http) mod request;
+pub(in crate::http) mod response;
 mod stream;
 mod tasks;
 mod transport;
@@ -46,14 +46,14 @@ pub(crate) use tasks::StreamTasks;
 
 /// Bytes that a client may send on all streams of a connection, ahead of what the backends have
 /// taken.
-const CONNECTION_WINDOW: u32 = 1 << 20;
+pub(in crate::http) const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// A client may reset this many requests more than it lets end; then it loses the connection. A
 /// browser that leaves a page resets all that the page still loads.
-const RESETS_MAX: u32 = 200;
+pub(in crate::http) const RESETS_MAX: u32 = 200;
 
 /// The time after a GOAWAY in which a client without open streams has to close.
-const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+pub(in crate::http) const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// State that the streams of a connection share.
 struct Shared {

@@ -24,7 +24,7 @@ pub(super) fn is_known_tunnel(parts: &Parts) -> bool {
 ///
 /// `h2` has refused upper-case names, control characters, repeated, unknown or late pseudo-fields,
 /// fields of the connection and `te` other than `trailers`. The engine checks the head again.
-pub(super) fn write_head(
+pub(in crate::http) fn write_head(
     parts: &Parts,
     has_body: bool,
     out: &mut Vec<u8>,

@@ -8,17 +8,17 @@ use crate::http::http2::Malformed;
 use crate::http::http2::outgoing::Left;
 
 /// A response that the engine wrote.
-pub(super) struct Head {
-    pub(super) response: Response<()>,
+pub(in crate::http) struct Head {
+    pub(in crate::http) response: Response<()>,
     /// Its body.
-    pub(super) left: Left,
+    pub(in crate::http) left: Left,
     /// The length of its head.
-    pub(super) bytes: usize,
+    pub(in crate::http) bytes: usize,
 }
 
 /// The kind of request that a response answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(in crate::http) enum Asked {
     Usual,
     Head,
     Tunnel,
@@ -26,7 +26,7 @@ pub(super) enum Asked {
 
 /// Reads the head at the start of `input`, which the engine wrote: lines end with CR LF, and none
 /// is folded.
-pub(super) fn read_response(
+pub(in crate::http) fn read_response(
     input: &[u8],
     asked: Asked,
     known: &mut KnownFields,

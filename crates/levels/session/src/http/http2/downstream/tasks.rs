@@ -23,6 +23,7 @@ use crate::http::connection::ClientConnection;
 use crate::http::http2::Message;
 use crate::http::http2::incoming::Incoming;
 use crate::http::logged::log_unread;
+use crate::http::version::ClientVersion;
 use crate::reason::Reason;
 use crate::socket::{ClientStream, Socket};
 use crate::stats::count_status;
@@ -69,7 +70,7 @@ impl StreamTasks {
     }
 
     /// Fields of earlier responses.
-    pub(super) fn known_fields(&self) -> RefMut<'_, KnownFields> {
+    pub(in crate::http) fn known_fields(&self) -> RefMut<'_, KnownFields> {
         self.known_fields.borrow_mut()
     }
 
@@ -144,7 +145,7 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
     let stream = Http2Stream::new(request, arrived.respond, asked, turns, waker, worker);
     let stream = Rc::new(stream);
     let client = ClientConnection {
-        is_http2: true,
+        version: ClientVersion::Http2,
         identity: shared.identity.clone(),
         proxy: shared.proxy.clone(),
         under: Some(Rc::clone(&shared.socket)),
