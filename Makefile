@@ -17,6 +17,8 @@
 #   make docs-test      the book and its links, and every command of the pages, run (some pages need root)
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
+#   make test-systemd   the package in a virtual machine that systemd boots: each unit under its restrictions, upgrade, crash,
+#                       socket activation, the packet level, purge (QEMU without KVM: 10 minutes)
 #   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
 #
 #   Package it (`dist` profile; target/packages):
@@ -300,7 +302,7 @@ QUIC_PINNED := crates/equipoise/tests/quic_peers/requirements.txt
 .PHONY: quic-python
 quic-python: target/quic-python/made
 
-# So have Grafana's models of dashboards, which read the one of packaging/examples.
+# Grafana's models of dashboards have one, too. A test reads the dashboard of packaging/examples by them.
 GRAFANA_PINNED := crates/equipoise/tests/grafana/requirements.txt
 .PHONY: grafana-python
 grafana-python: target/grafana-python/made
@@ -397,21 +399,36 @@ packaged: setup
 deb tarball: packaged
 	@packaging/build $@ target/dist/equipoise target/packages
 
+# A virtual machine without network, from Debian's packages. PACKAGED is the binary to package and to try.
+#   qemu-system-x86 runs it; cpio and file systems in memory, so no disk
+VM_PACKAGES := qemu-system-x86:/usr/bin/qemu-system-x86_64 cpio:/usr/bin/cpio
+PACKAGED ?= target/dist/equipoise
+VM := target/vm
+.PHONY: test-systemd
+test-systemd: $(VM)/root.tar
+	@$(call install_missing,$(VM_PACKAGES))
+	[[ -e $(PACKAGED) ]] || $(MAKE) packaged
+	$(fetch_ipvs_kernel)
+	for version in 1.0.0 1.0.1; do PACKAGE_COMPRESSION="gzip -1" packaging/build deb $(PACKAGED) $(VM) $$version; done
+	packaging/vm/run.py --kernel target/ipvs/linux-image-*.deb --root $< $(VM)/equipoise_1.0.{0,1}_*.deb
+
 .PHONY: image
 image: deb
 	docker build --tag equipoise .
 
-# A clean root for tests of packages: the essential packages, and those of libraries that an unpackaged build needs.
+# Clean roots for tests of packages: the essential packages, and those of libraries that an unpackaged build needs. That of
+# the virtual machine has systemd, and the programs that packaging/vm/guest.sh runs.
 .PHONY: package-root
 package-root: target/package-root/root.tar
-target/package-root/root.tar:
+$(VM)/root.tar: ALSO := ,systemd-sysv,iproute2,curl,python3,kmod
+target/package-root/root.tar $(VM)/root.tar:
 	@$(call install_missing,$(PACKAGING) libelf-dev:/usr/include/libelf.h)
 	@mkdir -p $(@D)
 	@sources=(); for file in /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources; do \
 	  if [[ -s $$file ]]; then sources+=("$$file"); fi; done; \
 	libelf=$$(dpkg-query --show --showformat '$${Package}\n' 'libelf1*' | sed -n 1p); \
 	if (( EUID == 0 )); then mode=root; else mode=unshare; fi; \
-	mmdebstrap --quiet --mode=$$mode --variant=essential --include=passwd,libgcc-s1,$$libelf \
+	mmdebstrap --quiet --mode=$$mode --variant=essential --include=passwd,libgcc-s1,$$libelf$(ALSO) \
 	  --aptopt='Acquire::Check-Valid-Until "false"' "$$(. /etc/os-release; echo $$VERSION_CODENAME)" $(@D)/new.tar "$${sources[@]}"
 	@mv $(@D)/new.tar $@
 
