@@ -98,18 +98,20 @@ eqp_cold void capture_frame(struct eqp_context *ctx, struct eqp_job *job)
 {
 	struct eqp_capture *wanted = the_capture();
 	struct eqp_captured_frame *frame = own_captured_frame();
-	__u32 bytes;
+	__u32 bytes, last;
 
 	if (!wanted || !frame || !job->service || !capture_wants(wanted, job) || !capture_takes(wanted))
 		return;
 	bytes = wanted->snap_bytes < job->packet.frame ? wanted->snap_bytes : job->packet.frame;
-	eqp_opaque(bytes);
-	if (!bytes || bytes > EQP_CAPTURE_SNAP_MAX || copy_frame(ctx, frame->bytes, bytes))
+	/* The verifier of Linux 6.1 learns no lower bound from `bytes != 0`. */
+	last = bytes - 1;
+	eqp_opaque(last);
+	if (last >= EQP_CAPTURE_SNAP_MAX || copy_frame(ctx, frame->bytes, last + 1))
 		return;
 	frame->head.id = wanted->id;
 	frame->head.at_ns = clock_ns();
 	frame->head.frame_bytes = job->packet.frame;
-	frame->head.captured_bytes = bytes;
+	frame->head.captured_bytes = last + 1;
 	job->captured = true;
 }
 

@@ -40,12 +40,20 @@ eqp_inline void count_backend_drop(const struct eqp_job *job)
 		((__u64 *)(job->cpu + limits.cpu_backend_drops_offset))[backend]++;
 }
 
+/*
+ * Counts a packet that is forwarded. A forwarded packet has a service and a backend; the verifier of
+ * Linux 6.1 cannot follow that from the action.
+ */
 eqp_inline void count_forwarded(const struct eqp_job *job)
 {
-	__u64 service = job->service->number, backend = job->backend->number;
 	struct eqp_counter *counter;
+	__u64 service, backend;
 	__u64 *hows;
 
+	if (eqp_unlikely(!job->service || !job->backend))
+		return;
+	service = job->service->number;
+	backend = job->backend->number;
 	eqp_opaque(service);
 	eqp_opaque(backend);
 	if (service >= limits.services_max || backend >= limits.backends_max)
