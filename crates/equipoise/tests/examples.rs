@@ -106,8 +106,8 @@ fn config(folder: &Folder, doors: &[SocketAddr], backend: SocketAddr) -> PathBuf
     folder.write("equipoise.toml", &config)
 }
 
-/// Starts equipoise with sockets as systemd passes them: from descriptor 3 on, of which three
-/// variables tell.
+/// Starts equipoise with sockets as systemd passes them: from descriptor 3 on, with the variables
+/// LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES.
 fn activate(host: &Host, sockets: &[TcpListener], file: &Path) -> Process {
     // systemd knows the process id; here the shell, which becomes equipoise, does.
     let mut command = host.command("sh");

@@ -115,9 +115,9 @@ fn like(text: &str, known: &[[&str; 3]]) -> Vec<String> {
 /// "did you mean ...?"; `None` without names.
 fn question(names: &[String]) -> Option<String> {
     let (last, others) = names.get(..SUGGESTED_MAX).unwrap_or(names).split_last()?;
-    let others: String = others.iter().map(|name| format!("`{name}`, ")).collect();
-    let or = if others.is_empty() { "" } else { "or " };
-    Some(format!("did you mean {others}{or}`{last}`?"))
+    let others: Vec<String> = others.iter().map(|name| format!("`{name}`")).collect();
+    let or = if others.is_empty() { "" } else { " or " };
+    Some(format!("did you mean {}{or}`{last}`?", others.join(", ")))
 }
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
         };
         assert_eq!(question(0), None);
         assert_eq!(question(1).as_deref(), Some("did you mean `p/0`?"));
-        assert_eq!(question(2).as_deref(), Some("did you mean `p/0`, or `p/1`?"));
-        assert_eq!(question(9).as_deref(), Some("did you mean `p/0`, `p/1`, `p/2`, or `p/3`?"));
+        assert_eq!(question(2).as_deref(), Some("did you mean `p/0` or `p/1`?"));
+        assert_eq!(question(9).as_deref(), Some("did you mean `p/0`, `p/1`, `p/2` or `p/3`?"));
     }
 }

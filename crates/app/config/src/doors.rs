@@ -124,7 +124,7 @@ fn check_http3(door: View<'_, Session>, findings: &mut Findings<'_>) {
             "true, and QUIC has no PROXY protocol; accepted: a front door without `accept-proxy`"
         }
         () if has_any_port => {
-            "true, and clients cannot be told a port that is not known; accepted: \
+            "true, and Alt-Svc needs a fixed port; accepted: \
                                a port in `listen`"
         }
         () => return,

@@ -122,6 +122,39 @@ fn redirects_of_nginx_have_its_origin() {
 }
 
 #[test]
+fn redirects_of_rewrites_have_their_host_and_the_groups() {
+    for (rewrite, replaced, to) in [
+        ("^(.*)$ https://w.example$1 permanent", "${1}", "https://w.example{path}{query}"),
+        ("^/(.*)$ https://w.example/$1 permanent", "/${1}", "https://w.example{path}{query}"),
+        ("^/a/(.*)$ /b/$1 redirect", "/b/${1}", "{scheme}://{host}:8080{path}{query}"),
+    ] {
+        for options in ["listen 8080;", "listen 8080; absolute_redirect off;"] {
+            let done = nginx(&format!("{options} rewrite {rewrite};"));
+            for part in [format!("to = \"{replaced}\""), format!("to = \"{to}\"")] {
+                assert!(done.text.contains(&part), "{rewrite}: {part}: {}", done.text);
+            }
+        }
+    }
+    let lost = nginx("listen 80;\n rewrite ^/a/(.*)$ https://w.example$1 permanent;");
+    assert!(matches!(verdict(&lost, "w.example"), Verdict::Lost(_)), "{}", lost.text);
+    let whole =
+        nginx("listen 8080; absolute_redirect off; location /a { return 301 $request_uri; }");
+    assert!(whole.text.contains("to = \"{scheme}://{host}:8080{path}{query}\""), "{}", whole.text);
+}
+
+#[test]
+fn conditions_of_nginx_have_the_directives_of_their_location() {
+    let done = nginx(
+        "listen 8080; location /a { port_in_redirect off; add_header X-A 1 always; \
+         if ($arg_b = c) { return 302 /b; } return 404; }",
+    );
+    let first = &routes(&done)[0];
+    for part in ["to = \"{scheme}://{host}/b\"", "X-A: 1"] {
+        assert!(first.contains(part), "{}", done.text);
+    }
+}
+
+#[test]
 fn headers_of_servers_responses_are_not_in_redirects_and_refusals() {
     let rules = " http-request deny if { path /no }\n http-response set-header X-A 1\n \
                  http-response del-header Server\n use_backend shop if { path /shop }";

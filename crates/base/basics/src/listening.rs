@@ -16,10 +16,10 @@ pub enum Transport {
 }
 
 /// Descriptors of processes to look at before giving up: a busy proxy may have a million.
-const DESCRIPTORS_MAX: usize = 100_000;
+const DESCRIPTORS_MAX: usize = 20_000;
 
 /// Adds a remedy to an error of listening on an address. For an address in use that is the process
-/// which listens there, as far as `/proc` shows it; for a port below 1024, the missing privilege.
+/// which listens there, as far as `/proc` shows it; for a privileged port, the missing privilege.
 /// Other errors stay as they are, and the kind stays.
 ///
 /// # Source
@@ -28,9 +28,11 @@ pub fn explain_listen(source: io::Error, address: SocketAddr, transport: Transpo
     let hint = match source.kind() {
         io::ErrorKind::AddrInUse if address.port() != 0 => in_use(address, transport),
         io::ErrorKind::PermissionDenied if address.port() < first_unprivileged_port() => {
-            "ports below 1024 need root or CAP_NET_BIND_SERVICE; in a unit of systemd: \
-             AmbientCapabilities=CAP_NET_BIND_SERVICE"
-                .to_owned()
+            format!(
+                "ports below {} need root or CAP_NET_BIND_SERVICE; in a unit of systemd: \
+                 AmbientCapabilities=CAP_NET_BIND_SERVICE",
+                first_unprivileged_port()
+            )
         }
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
         _ => return source,
@@ -44,8 +46,12 @@ fn first_unprivileged_port() -> u16 {
 }
 
 fn in_use(address: SocketAddr, transport: Transport) -> String {
-    let port = address.port();
-    match holder(address, transport) {
+    named(holder(address, transport), address.port(), transport)
+}
+
+/// The hint for a port that `holder` has, or a process that cannot be seen.
+fn named(holder: Option<Holder>, port: u16, transport: Transport) -> String {
+    match holder {
         Some(holder) if holder.pid == std::process::id() => {
             "this process listens there already, for another part of its configuration".to_owned()
         }
@@ -76,7 +82,8 @@ fn holder(address: SocketAddr, transport: Transport) -> Option<Holder> {
     }
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let descriptors = ids.flat_map(|pid| {
+    // This process first: its own front doors conflict most often.
+    let descriptors = std::iter::once(std::process::id()).chain(ids).flat_map(|pid| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         open.map(move |entry| (pid, entry.path()))
     });
@@ -182,11 +189,8 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains("this process listens there already"), "{error}");
         }
-        let address = tcp.local_addr().unwrap();
-        drop(tcp);
-        let error = explain_listen(io::ErrorKind::AddrInUse.into(), address, Transport::Tcp);
-        let command = format!("ss -ltnp 'sport = :{}'", address.port());
-        assert!(error.to_string().contains(&command), "{error}");
+        let hidden = named(None, 8080, Transport::Tcp);
+        assert!(hidden.contains("ss -ltnp 'sport = :8080'"), "{hidden}");
     }
 
     #[test]

@@ -13,10 +13,8 @@ impl Building<'_> {
             Err(_) => (302, one.arg(0)),
         };
         if [301, 302, 303, 307, 308].contains(&status) {
-            if let Some(mut to) = place(text) {
-                if to.starts_with('/') || to.starts_with("{path}") {
-                    to = self.origin(&[inner]) + &to;
-                }
+            if let Some(to) = place(text) {
+                let to = self.located(inner, to);
                 route.redirect.set("to", to).set("status", status);
             } else {
                 self.report.lost(one.number, "a redirect has {scheme}, {host}, {path} and {query}");
@@ -47,7 +45,7 @@ impl Building<'_> {
         let mut conditions = hosts.clone();
         conditions.push("path-regex", one.arg(0));
         let mut route = Route::of(&conditions);
-        self.rewrite_in(one, &mut route);
+        self.rewrite_in(one, &[], &mut route);
         self.headers(&[], &mut route);
         if route.redirect.is_empty() {
             self.report.changes(
@@ -58,8 +56,8 @@ impl Building<'_> {
         self.door.routes.push(route);
     }
 
-    /// `rewrite` of a location.
-    pub(super) fn rewrite_in(&mut self, one: &Directive, route: &mut Route) {
+    /// `rewrite`, in the block `inner` of a location.
+    pub(super) fn rewrite_in(&mut self, one: &Directive, inner: &[Directive], route: &mut Route) {
         let (pattern, to) = (one.arg(0), one.arg(1));
         let Some(to) = groups(to).filter(|_| regex::Regex::new(pattern).is_ok()) else {
             self.report.lost(one.number, "a route's rewrite has { regex = ..., to = ... }");
@@ -83,29 +81,17 @@ impl Building<'_> {
         }
         if is_redirect {
             if to.contains("${") {
-                let (origin, path) = match to
-                    .split_once("://")
-                    .and_then(|(scheme, rest)| Some((scheme, rest.split_once('/')?)))
-                {
-                    Some((scheme, (host, path))) => {
-                        (format!("{scheme}://{host}"), format!("/{path}"))
-                    }
-                    None => (self.origin(&[]), to.clone()),
-                };
-                // A place without an origin begins with `/`.
-                let origin =
-                    if origin.is_empty() { "{scheme}://{host}".to_string() } else { origin };
+                let (origin, path) = split(&to);
+                if !path.starts_with('/') && !has_slash(pattern) {
+                    self.report.lost(one.number, "a redirect's path begins with `/`");
+                    return;
+                }
+                let place = self.located(inner, format!("{origin}{{path}}{{query}}"));
                 route.rewrite.set("regex", full).set("to", path);
-                route
-                    .redirect
-                    .set("to", format!("{origin}{{path}}{{query}}"))
-                    .set("status", status);
+                route.redirect.set("to", place).set("status", status);
             } else {
-                let origin = if to.starts_with('/') { self.origin(&[]) } else { String::new() };
-                route
-                    .redirect
-                    .set("to", format!("{origin}{}{{query}}", to.trim_end_matches('?')))
-                    .set("status", status);
+                let to = self.located(inner, format!("{}{{query}}", to.trim_end_matches('?')));
+                route.redirect.set("to", to).set("status", status);
             }
             let paths = route.options.get("path-regex").and_then(toml::Value::as_array);
             if !paths.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(pattern))) {
@@ -117,7 +103,7 @@ impl Building<'_> {
     }
 
     /// `if` with an answer: a route of its own.
-    pub(super) fn condition(&mut self, one: &Directive, conditions: &Options) {
+    pub(super) fn condition(&mut self, one: &Directive, inner: &[Directive], conditions: &Options) {
         let text = one.args.join(" ");
         let text = text.strip_prefix('(').unwrap_or(&text);
         let text = text.strip_suffix(')').unwrap_or(text).trim();
@@ -174,7 +160,8 @@ impl Building<'_> {
             return;
         };
         let mut route = Route::of(&conditions);
-        self.returns(returns, &[], &mut route);
+        self.returns(returns, inner, &mut route);
+        self.headers(&[inner], &mut route);
         self.door.routes.push(route);
     }
 }
@@ -193,6 +180,18 @@ fn place(text: &str) -> Option<String> {
     ];
     let to = known.iter().fold(text.to_string(), |text, (from, to)| text.replace(from, to));
     (!to.contains('$') && !to.is_empty()).then_some(to)
+}
+
+/// The origin and the path of a place with groups. `https://h${1}`: the group has the path.
+fn split(to: &str) -> (String, &str) {
+    let Some((scheme, rest)) = to.split_once("://") else { return (String::new(), to) };
+    let (host, path) = rest.split_at(rest.find(['/', '$']).unwrap_or(rest.len()));
+    (format!("{scheme}://{host}"), path)
+}
+
+/// True for a pattern of which the first group begins with the path's slash.
+fn has_slash(pattern: &str) -> bool {
+    ["^(/", "^(.*)", "(.*)", "(/"].iter().any(|it| pattern.starts_with(it))
 }
 
 /// `$1` as `${1}`; `None` if there are other variables.

@@ -21,7 +21,7 @@ impl Building<'_> {
     pub(super) fn routes(&mut self, hosts: &Options) {
         let server = self.server;
         for one in server.block.iter().filter(|it| it.name == "if") {
-            self.condition(one, hosts);
+            self.condition(one, &[], hosts);
         }
         let mut is_answered = false;
         for one in &server.block {
@@ -79,6 +79,7 @@ impl Building<'_> {
         if inner.iter().any(|it| it.name == "internal") {
             let mut none = Route::of(&conditions);
             none.answer.set("status", 404);
+            self.headers(&[inner], &mut none);
             self.door.routes.push(none);
             return;
         }
@@ -88,13 +89,13 @@ impl Building<'_> {
             self.location(nested, hosts);
         }
         for one in inner.iter().filter(|it| it.name == "if") {
-            self.condition(one, &conditions);
+            self.condition(one, inner, &conditions);
         }
         let mut route = Route::of(&conditions);
         for one in inner {
             match one.name.as_str() {
                 "return" => self.returns(one, inner, &mut route),
-                "rewrite" => self.rewrite_in(one, &mut route),
+                "rewrite" => self.rewrite_in(one, inner, &mut route),
                 name if PASSWORDS.contains(&name) && one.arg(0) != "off" => {
                     self.report.lost(one.number, "equipoise asks for no passwords: the route answers 403 until the application asks for them");
                     route.answer.set("status", 403);

@@ -51,22 +51,27 @@ impl Building<'_> {
         }
     }
 
-    /// The origin that nginx writes before the path of a redirect; empty if it writes none.
-    pub(super) fn origin(&self, inner: &[&[Directive]]) -> String {
-        let scopes = [inner, &[self.server.block.as_slice(), self.block]].concat();
-        let is_off = |name| innermost(&scopes, name).first().is_some_and(|it| it.arg(0) == "off");
-        if is_off("absolute_redirect") {
-            return String::new();
+    /// The place of a redirect, with the origin that nginx writes before a path. `{path}` has an
+    /// origin before it even with `absolute_redirect off`: a place without one has to begin with `/`.
+    pub(super) fn located(&self, inner: &[Directive], to: String) -> String {
+        let is_relative = self.is_off(inner, "absolute_redirect") && !to.starts_with("{path}");
+        if is_relative || !(to.starts_with('/') || to.starts_with("{path}")) {
+            return to;
         }
         let listen = self.door.options.get("listen").and_then(toml::Value::as_str);
         let port = listen.and_then(|it| it.rsplit_once(':')).map_or("", |it| it.1);
         let usual = if self.door.tls.is_some() { "443" } else { "80" };
-        let port = if port == usual || port.is_empty() || is_off("port_in_redirect") {
+        let port = if port == usual || port.is_empty() || self.is_off(inner, "port_in_redirect") {
             String::new()
         } else {
             format!(":{port}")
         };
-        format!("{{scheme}}://{{host}}{port}")
+        format!("{{scheme}}://{{host}}{port}{to}")
+    }
+
+    fn is_off(&self, inner: &[Directive], name: &str) -> bool {
+        let scopes = [inner, &self.server.block, self.block];
+        innermost(&scopes, name).first().is_some_and(|it| it.arg(0) == "off")
     }
 
     /// True if a route takes all requests of a path of these hosts.
@@ -96,9 +101,9 @@ impl Building<'_> {
             if block.iter().any(|it| it.name == "internal") {
                 route.answer.set("status", 404);
             } else if block.iter().any(|it| PASSES.contains(&it.name.as_str())) {
-                let to = match self.origin(&[block]) {
-                    it if it.is_empty() => format!("{path}/{{query}}"),
-                    origin => format!("{origin}{{path}}/{{query}}"),
+                let to = match self.is_off(block, "absolute_redirect") {
+                    true => format!("{path}/{{query}}"),
+                    false => self.located(block, "{path}/{query}".to_string()),
                 };
                 route.redirect.set("to", to).set("status", 301);
             } else {

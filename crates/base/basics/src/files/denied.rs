@@ -12,7 +12,7 @@ pub fn explain_denied(source: io::Error, path: &Path) -> io::Error {
     if source.kind() != io::ErrorKind::PermissionDenied {
         return source;
     }
-    // The nearest ancestor with attributes that can be read; what is in it cannot be looked at.
+    // The nearest ancestor of which the attributes can be read. Its entries cannot.
     let found = path.ancestors().find_map(|at| Some((at, fs::metadata(at).ok()?)));
     let Some((at, metadata)) = found else { return source };
     let object = if at == path { "the file".to_owned() } else { format!("{}", at.display()) };

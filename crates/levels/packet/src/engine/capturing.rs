@@ -102,6 +102,14 @@ impl Capturing {
     }
 }
 
+/// Ends a capture that a killed process has left, and frees its ring.
+pub(super) fn forget(program: &Program) {
+    mark(program.memory(), false);
+    if let Some(holder) = program.map("captured") {
+        let _ = holder.delete(&KEY);
+    }
+}
+
 /// Tells the program on every CPU whether there is a capture.
 pub(super) fn mark(memory: &Memory, is_capturing: bool) {
     memory.cpus.iter().for_each(|cpu| cpu.set_capturing(is_capturing));

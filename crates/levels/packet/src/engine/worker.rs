@@ -17,7 +17,7 @@ use equipoise_core::Health;
 use self::load::{Loaded, load};
 use self::translating::translate_at_start;
 use super::attach::Attachments;
-use super::capturing::{Capturing, mark};
+use super::capturing::{Capturing, forget};
 use super::device::Device;
 use super::exhausted::PortsExhausted;
 use super::kernel::{accepts_local, forwards, monotonic_ns};
@@ -140,7 +140,7 @@ impl Worker {
             _watch: watch,
         };
         // A killed process may have left a capture.
-        mark(worker.program.memory(), false);
+        forget(&worker.program);
         worker.sources.look(&wanted.snapshot);
         worker.control.apply(&worker.effective(&wanted), now)?;
         worker.wanted = wanted;
