@@ -41,8 +41,8 @@ eqp_inline void count_backend_drop(const struct eqp_job *job)
 }
 
 /*
- * Counts a forwarded packet. It has a service and a backend: the check is for the verifier of Linux 6.1,
- * which does not derive that from the action.
+ * Counts a forwarded packet. It has a service and a backend: the check is for the verifier of
+ * Linux 6.1, which does not derive that from the action.
  */
 eqp_inline void count_forwarded(const struct eqp_job *job)
 {

@@ -148,7 +148,7 @@ packet() {
   for host in backend client; do ip -netns "$host" link set eth0 up; done
   ip -netns backend route add default via 192.0.2.1
   ip -netns client route add default via 203.0.113.1
-  sysctl -q net.ipv4.ip_forward=1
+  echo 1 >/proc/sys/net/ipv4/ip_forward
   systemd-run --quiet --unit=backend-three --property=NetworkNamespacePath=/run/netns/backend \
     --working-directory=/srv/one python3 -m http.server --bind 192.0.2.2 80
   install -D -m 644 /usr/share/doc/equipoise/examples/equipoise.service.d/packet.conf \
