@@ -51,8 +51,8 @@ impl Building<'_> {
         }
     }
 
-    /// The place of a redirect, with the origin that nginx writes before a path. `{path}` has an
-    /// origin before it even with `absolute_redirect off`: a place without one has to begin with `/`.
+    /// The place of a redirect, with the origin that nginx writes before a path. `{path}` has one
+    /// even with `absolute_redirect off`: a place without an origin has to begin with `/`.
     pub(super) fn located(&self, inner: &[Directive], to: String) -> String {
         let is_relative = self.is_off(inner, "absolute_redirect") && !to.starts_with("{path}");
         if is_relative || !(to.starts_with('/') || to.starts_with("{path}")) {
