@@ -34,7 +34,7 @@ impl StateMemory {
         let bucket = (mixed >> 8) as usize & (self.limits.touched_buckets as usize - 1);
         let is_short = self.limits.short_tags != 0;
         let tag = match is_short {
-            true => ((mixed >> 32) * ((1 << SHORT.0) - 1) >> 32) + 1,
+            true => (((mixed >> 32) * ((1 << SHORT.0) - 1)) >> 32) + 1,
             false => mixed >> 32 | 1,
         };
         let words = &self.touched()[bucket * TOUCHED_WORDS..][..TOUCHED_WORDS];
@@ -80,7 +80,7 @@ impl Touched<'_> {
     /// The place of the tag that the flow replaces in a full bucket.
     pub fn replaced(&self) -> usize {
         match self.is_short {
-            true => (self.mixed as usize & 0xff) * self.ways() >> 8,
+            true => ((self.mixed as usize & 0xff) * self.ways()) >> 8,
             false => self.mixed as usize & (self.ways() - 1),
         }
     }
