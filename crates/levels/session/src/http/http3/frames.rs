@@ -11,7 +11,7 @@ use h3::error::Code;
 use quinn::{ReadError, RecvStream, VarInt};
 
 /// The longest type and length of a frame.
-const HEADER_MAX: usize = 16;
+pub(super) const HEADER_MAX: usize = 16;
 
 const DATA: u64 = 0x0;
 const HEADERS: u64 = 0x1;
@@ -196,14 +196,14 @@ fn take(left: &mut u64, most: usize) -> usize {
 }
 
 /// The type and length of a frame, once both are whole.
-fn parse_header(bytes: &[u8]) -> Option<(u64, u64)> {
+pub(super) fn parse_header(bytes: &[u8]) -> Option<(u64, u64)> {
     let (kind, bytes) = parse_varint(bytes)?;
     let (length, _) = parse_varint(bytes)?;
     Some((kind, length))
 }
 
 /// An integer of variable length (RFC 9000, section 16), and what follows it.
-fn parse_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(super) fn parse_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let first = *bytes.first()?;
     let (number, rest) = bytes.split_at_checked(1 << (first >> 6))?;
     let more = number[1..].iter();

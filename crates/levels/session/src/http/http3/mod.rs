@@ -13,6 +13,7 @@
 
 mod body;
 mod connection;
+mod control;
 mod frames;
 mod pseudo;
 mod quic;
@@ -54,8 +55,7 @@ use crate::worker::{Phase, Worker};
 /// ones.
 const CONTROL_STREAMS: u32 = 8;
 
-/// While more handshakes than this are under way, a client has to prove its address first (Retry,
-/// RFC 9000, section 8.1.2).
+/// While more handshakes than this are under way, a client has to prove its address first.
 const HANDSHAKES_RETRY: usize = 64;
 
 /// No further handshake begins while this many are under way.
@@ -115,10 +115,13 @@ pub(crate) async fn serve_door(
         .await;
         let Some(incoming) = incoming else { break };
         configured.update(&door);
-        if let Some(entered) = enter(&door, &incoming, &handshakes) {
+        if has_to_prove(&door, &incoming, handshakes.get()) {
+            // Fails only if it has proved its address already.
+            let _ = incoming.retry();
+        } else if let Some(entered) = enter(&door, &incoming, handshakes.get()) {
             accept(&worker, &door, incoming, &configured.config, entered, &handshakes);
         } else {
-            refuse(&worker, &door, incoming, &handshakes);
+            refuse(&worker, &door, incoming, handshakes.get());
         }
     }
     // Further clients get no answer: a successor's may come.
@@ -132,25 +135,27 @@ fn is_over(worker: &Worker, door: &Door) -> bool {
     door.closing.get() || !is_on || worker.phase.get() != Phase::Running
 }
 
+/// Whether a client has to prove its address first (Retry, RFC 9000, section 8.1.2): while many
+/// handshakes are under way, and where clients are counted by their addresses.
+fn has_to_prove(door: &Door, incoming: &Incoming, handshakes: usize) -> bool {
+    let is_busy = (HANDSHAKES_RETRY..HANDSHAKES_MAX).contains(&handshakes);
+    let is_counted = handshakes < HANDSHAKES_MAX && !door.view().limiter.is_empty();
+    (is_busy || is_counted) && !incoming.remote_address_validated() && incoming.may_retry()
+}
+
 /// Counts a client at the limits of its front door. `None`: it is not served.
-fn enter(door: &Door, incoming: &Incoming, handshakes: &Cell<usize>) -> Option<Entered> {
+fn enter(door: &Door, incoming: &Incoming, handshakes: usize) -> Option<Entered> {
     let view = door.view();
     let has_room = door.open.get() < view.config.limits.connections_max
-        && handshakes.get() < HANDSHAKES_MAX
-        && (handshakes.get() < HANDSHAKES_RETRY || incoming.remote_address_validated());
+        && handshakes < HANDSHAKES_MAX
+        && (incoming.remote_address_validated() || handshakes < HANDSHAKES_RETRY);
     has_room.then(|| view.limiter.enter(incoming.remote_address().ip()))?
 }
 
-fn refuse(worker: &Worker, door: &Door, incoming: Incoming, handshakes: &Cell<usize>) {
-    let is_busy = handshakes.get() >= HANDSHAKES_RETRY && handshakes.get() < HANDSHAKES_MAX;
-    if is_busy && incoming.may_retry() {
-        // Fails only if it has proved its address already.
-        let _ = incoming.retry();
-        return;
-    }
+fn refuse(worker: &Worker, door: &Door, incoming: Incoming, handshakes: usize) {
     let view = door.view();
     let is_full =
-        door.open.get() >= view.config.limits.connections_max || handshakes.get() >= HANDSHAKES_MAX;
+        door.open.get() >= view.config.limits.connections_max || handshakes >= HANDSHAKES_MAX;
     match is_full {
         true => door.stats(|stats| stats.accept_pauses.add(1)),
         false => {

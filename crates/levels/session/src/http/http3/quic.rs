@@ -17,12 +17,9 @@ use h3::server::RequestStream;
 use http::{HeaderMap, Response};
 use quinn::{ConnectionError, ReadError, RecvStream, SendStream, WriteError};
 
+use super::control::ControlReceive;
 use super::frames::code_of;
 use crate::http::http2::Malformed;
-
-/// Bytes that a client may send on a stream of the connection itself, ever: `h3` reads a frame
-/// whole, whatever its length. Some clients send 20 bytes for each request (RFC 9218).
-const CONTROL_BYTES_MAX: usize = 1 << 20;
 
 /// A future that is polled again until it is ready.
 type Kept<T> = Option<Pin<Box<dyn Future<Output = Result<T, ConnectionError>>>>>;
@@ -93,7 +90,7 @@ impl h3_quic::Connection<Bytes> for Quic {
     ) -> Poll<Result<ControlReceive, ConnectionErrorIncoming>> {
         let connection = self.connection.clone();
         poll_kept(&mut self.accepted, cx, || async move { connection.accept_uni().await })
-            .map_ok(|stream| ControlReceive { stream, left: CONTROL_BYTES_MAX })
+            .map_ok(ControlReceive::new)
     }
 
     fn poll_accept_bidi(
@@ -154,41 +151,6 @@ impl h3_quic::SendStream<Bytes> for ControlSend {
     }
 }
 
-/// A stream of the connection itself, from the client.
-pub(super) struct ControlReceive {
-    stream: RecvStream,
-    /// Bytes that may come.
-    left: usize,
-}
-
-impl h3_quic::RecvStream for ControlReceive {
-    type Buf = Bytes;
-
-    fn poll_data(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
-        let chunk = ready!(pin!(self.stream.read_chunk(usize::MAX, true)).poll(cx));
-        let Some(chunk) = chunk.map_err(read_error)? else { return Poll::Ready(Ok(None)) };
-        let Some(left) = self.left.checked_sub(chunk.bytes.len()) else {
-            let error = ConnectionErrorIncoming::InternalError("too much control data".to_string());
-            return Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming {
-                connection_error: error,
-            }));
-        };
-        self.left = left;
-        Poll::Ready(Ok(Some(chunk.bytes)))
-    }
-
-    fn stop_sending(&mut self, code: u64) {
-        let _ = self.stream.stop(code_of(Code::from(code)));
-    }
-
-    fn recv_id(&self) -> StreamId {
-        id_of(u64::from(self.stream.id()))
-    }
-}
-
 /// Bytes between `h3` and this module.
 #[derive(Default)]
 struct Memory {
@@ -234,7 +196,12 @@ impl h3_quic::SendStream<Bytes> for Request {
         Poll::Ready(Ok(()))
     }
 
-    fn reset(&mut self, _: u64) {}
+    /// `h3` refuses a request so. The stream would otherwise end as if it were whole.
+    fn reset(&mut self, code: u64) {
+        if let Some((send, _)) = &mut self.streams {
+            let _ = send.reset(code_of(Code::from(code)));
+        }
+    }
 
     fn send_id(&self) -> StreamId {
         id_of(self.id)
@@ -251,7 +218,11 @@ impl h3_quic::RecvStream for Request {
         Poll::Ready(Ok(self.memory.borrow_mut().input.take()))
     }
 
-    fn stop_sending(&mut self, _: u64) {}
+    fn stop_sending(&mut self, code: u64) {
+        if let Some((_, receive)) = &mut self.streams {
+            let _ = receive.stop(code_of(Code::from(code)));
+        }
+    }
 
     fn recv_id(&self) -> StreamId {
         id_of(self.id)
@@ -316,7 +287,7 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-fn id_of(id: u64) -> StreamId {
+pub(super) fn id_of(id: u64) -> StreamId {
     StreamId::try_from(id).unwrap_or_else(|_| unreachable!("QUIC has no larger ids"))
 }
 
@@ -330,7 +301,7 @@ fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
     }
 }
 
-fn read_error(error: ReadError) -> StreamErrorIncoming {
+pub(super) fn read_error(error: ReadError) -> StreamErrorIncoming {
     match error {
         ReadError::Reset(code) => StreamErrorIncoming::StreamTerminated { error_code: code.into() },
         ReadError::ConnectionLost(error) => StreamErrorIncoming::ConnectionErrorIncoming {

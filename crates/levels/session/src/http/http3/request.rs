@@ -156,7 +156,8 @@ async fn read(
         }
     };
     let has_body = !matches!(first, Some(Piece::End)) && stated != Some(0);
-    if !has_body && stated.is_some_and(|length| length > 0) {
+    let has_data = matches!(first, Some(Piece::Data(_)));
+    if !has_body && (has_data || stated.is_some_and(|length| length > 0)) {
         return Err(MALFORMED);
     }
     let mut head = Vec::with_capacity(512);

@@ -56,6 +56,11 @@ impl Sender {
         self.sent
     }
 
+    /// Whether QUIC was handed everything that is encoded.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.framing.is_empty() && self.payload.is_empty()
+    }
+
     /// Whether QUIC was handed the whole response.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended

@@ -149,6 +149,11 @@ impl State {
     ) -> Result<usize, Ended> {
         let mut taken = 0;
         while self.response.is_none() && taken < bytes.len() {
+            // Interim responses are held back while the client's window is shut.
+            self.flush(cx);
+            if !self.sender.is_flushed() {
+                return self.ended.map_or(Ok(taken), Err);
+            }
             taken += self.send_head(&bytes[taken..], worker)?;
         }
         loop {
