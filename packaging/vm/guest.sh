@@ -151,6 +151,13 @@ packet() {
   echo 1 >/proc/sys/net/ipv4/ip_forward
   systemd-run --quiet --unit=backend-three --property=NetworkNamespacePath=/run/netns/backend \
     --working-directory=/srv/one python3 -m http.server --bind 192.0.2.2 80
+  # A veth takes frames of native XDP if its other end has a program, and computes checksums itself.
+  for host in backend client; do
+    ip netns exec "$host" python3 checksums_off.py eth0
+    systemd-run --quiet --unit="decap-$host" --property=NetworkNamespacePath="/run/netns/$host" \
+      equipoise decap --interface eth0 --source 192.0.2.0/24
+    is "equipoise decap attaches its program" attached -netns "$host"
+  done
   install -D -m 644 /usr/share/doc/equipoise/examples/equipoise.service.d/packet.conf \
     /etc/systemd/system/equipoise.service.d/packet.conf
   systemctl daemon-reload
@@ -181,9 +188,6 @@ T
   now "the service is active" systemctl is-active equipoise
   now "the service stops" systemctl stop equipoise
   is "the XDP program is detached" fails attached
-  systemd-run --quiet --unit=decap --property=NetworkNamespacePath=/run/netns/backend \
-    equipoise decap --interface eth0 --source 192.0.2.0/24 --second-chance 192.0.2.3
-  is "equipoise decap attaches its program" attached -netns backend
   rm -r /etc/systemd/system/equipoise.service.d
   systemctl daemon-reload
 }
