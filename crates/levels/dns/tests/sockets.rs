@@ -340,7 +340,8 @@ fn addresses_come_and_go_without_touching_the_others() {
     // A failed change has no effect.
     let taken = UdpSocket::bind("127.0.0.3:0").unwrap();
     let error = engine.listen(&[other, taken.local_addr().unwrap()], LIMITS).unwrap_err();
-    assert!(error.to_string().contains("another program"), "{error}");
+    let cause = std::error::Error::source(&error).expect("the error of the kernel").to_string();
+    assert!(cause.contains("this process listens there already"), "{cause}");
     assert_eq!(engine.addresses(), [first, second]);
     engine.listen(&[other], LIMITS).unwrap();
     assert_eq!(engine.addresses(), [second]);
