@@ -40,6 +40,7 @@ mod respond;
 mod response;
 mod routed;
 mod routing;
+mod served;
 mod traced;
 mod tries;
 mod version;

@@ -111,6 +111,15 @@ impl<S: Source> Incoming<S> {
         }
     }
 
+    /// Takes unread bytes into `into`; returns how many.
+    pub(in crate::http) fn read(&mut self, into: &mut [u8]) -> usize {
+        let unread = self.unread();
+        let count = unread.len().min(into.len());
+        into[..count].copy_from_slice(&unread[..count]);
+        self.consume(count);
+        count
+    }
+
     /// Reads more, once nothing is unread. Ready with false at the end of the body.
     pub(in crate::http) fn poll_more(
         &mut self,

@@ -84,23 +84,20 @@ impl ControlReceive {
                     true => State::Frame(BytesMut::from(&*header), length as usize),
                     false => State::Skipped(length),
                 };
-                self.whole_frame()
+                Ok(self.end_frame())
             }
             State::Frame(frame, lacking) => {
                 let count = self.chunk.len().min(*lacking);
                 frame.extend_from_slice(&self.chunk[..count]);
                 self.chunk.advance(count);
                 *lacking -= count;
-                self.whole_frame()
+                Ok(self.end_frame())
             }
             State::Skipped(left) => {
                 let count = self.chunk.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 self.chunk.advance(count);
                 *left -= count as u64;
-                if *left == 0 {
-                    self.state = State::Header;
-                }
-                Ok(None)
+                Ok(self.end_frame())
             }
             State::Raw(left) => {
                 let chunk = std::mem::take(&mut self.chunk);
@@ -110,21 +107,17 @@ impl ControlReceive {
         }
     }
 
-    /// The frame, once nothing of it is lacking.
-    fn whole_frame(&mut self) -> Result<Option<Bytes>, StreamErrorIncoming> {
-        match &mut self.state {
-            State::Frame(frame, 0) => {
-                let frame = std::mem::take(frame).freeze();
-                self.has_begun = true;
-                self.state = State::Header;
-                Ok(Some(frame))
-            }
-            State::Skipped(0) => {
-                self.state = State::Header;
-                Ok(None)
-            }
-            _ => Ok(None),
-        }
+    /// Goes on to the next frame once nothing of this one is lacking. Returns it unless it was
+    /// skipped.
+    fn end_frame(&mut self) -> Option<Bytes> {
+        let frame = match &mut self.state {
+            State::Frame(frame, 0) => Some(std::mem::take(frame).freeze()),
+            State::Skipped(0) => None,
+            _ => return None,
+        };
+        self.has_begun = true;
+        self.state = State::Header;
+        frame
     }
 }
 

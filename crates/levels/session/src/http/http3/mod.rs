@@ -61,8 +61,8 @@ const HANDSHAKES_RETRY: usize = 64;
 /// No further handshake begins while this many are under way.
 const HANDSHAKES_MAX: usize = 1024;
 
-/// The longest time between packets to a silent client, whose own limit may be shorter than that of
-/// the front door: 30 s are common.
+/// The longest time between packets to a silent client. Its own idle time-out may be shorter than
+/// that of the front door: 30 s are common.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
 
 /// The largest decoded head. More fields than it can have would exceed what `http` can hold, and
@@ -72,7 +72,7 @@ const FIELD_BYTES_MAX: usize = 768 << 10;
 /// The length of a field counts so many bytes more (RFC 9114, section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
 
-/// The largest decoded head of a request, as its client is told.
+/// The largest decoded head of a request: SETTINGS_MAX_FIELD_SECTION_SIZE.
 fn field_bytes_max(limits: &Limits) -> u64 {
     let bytes = limits.head_bytes_max + FIELD_OVERHEAD * limits.headers_max;
     bytes.min(FIELD_BYTES_MAX) as u64

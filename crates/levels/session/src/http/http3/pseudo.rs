@@ -129,7 +129,7 @@ fn integer(bytes: &[u8], bits: u32) -> Result<(u64, &[u8]), Code> {
     Err(UNDECODABLE)
 }
 
-/// A string whose length has a prefix of this many bits, and what follows it.
+/// Splits off a string literal with a length prefix of this many bits (RFC 7541, section 5.2).
 fn string(bytes: &[u8], bits: u32) -> Result<(&[u8], &[u8]), Code> {
     let (length, rest) = integer(bytes, bits)?;
     usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length)).ok_or(UNDECODABLE)

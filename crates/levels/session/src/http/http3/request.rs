@@ -30,13 +30,14 @@ use crate::http::http2::downstream::request::write_head;
 use crate::http::http2::downstream::response::Asked;
 use crate::http::http2::incoming::{Framing, Incoming};
 use crate::http::logged::log_unread;
+use crate::http::served::{ServedStream, run_engine, send_rest};
 use crate::http::version::ClientVersion;
 use crate::reason::Reason;
-use crate::socket::{ClientStream, Socket};
+use crate::socket::Socket;
 use crate::stats::count_status;
 use crate::worker::Phase;
 
-/// A stream whose request is to be read.
+/// A new stream, with its request unread.
 pub(super) struct Arrived {
     pub(super) send: SendStream,
     pub(super) receive: RecvStream,
@@ -108,11 +109,11 @@ pub(super) async fn serve(open: Open, arrived: Arrived) {
             Rc::clone(&deadline),
         )
     };
-    run_engine(client, &stream).await;
+    run_engine(client, &*stream).await;
     stream.finish();
     let ended = match stream.ended() {
         Some(ended) => ended,
-        None => send_rest(&stream, &open, &deadline).await,
+        None => send_rest(&*stream, worker, door, &deadline).await,
     };
     match ended {
         Ended::Whole => {
@@ -196,7 +197,7 @@ async fn decode(
     }
 }
 
-/// Ends a stream whose request does not reach the engine.
+/// Ends a stream without passing its request to the engine.
 async fn refuse(open: &Open, mut send: SendStream, refused: Refused, deadline: &Deadline) {
     let shared = &open.0;
     let (worker, door) = (&shared.worker, &shared.door);
@@ -246,46 +247,6 @@ fn blame(open: &Open, fault: Fault) {
     if let Fault::Connection(code) = fault {
         shared.fail(code);
     }
-}
-
-async fn run_engine(client: ClientConnection, stream: &Http3Stream) {
-    let mut engine = pin!(client.run());
-    poll_fn(|cx| {
-        loop {
-            let had_ended = stream.ended().is_some();
-            if engine.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            // The engine has to notice the end.
-            if had_ended || stream.poll_end(cx).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    })
-    .await;
-}
-
-/// Waits until QUIC has taken what the engine has left behind, as long as the client takes some
-/// within the time that it may be idle.
-async fn send_rest(stream: &Http3Stream, open: &Open, deadline: &Deadline) -> Ended {
-    let shared = &open.0;
-    let mut sent_before = None;
-    poll_fn(|cx| {
-        if let Poll::Ready(ended) = stream.poll_end(cx) {
-            return Poll::Ready(ended);
-        }
-        let sent = stream.sent();
-        if sent_before.replace(sent) != Some(sent) {
-            deadline.set(Instant::now(), shared.door.view().config.timeouts.idle);
-        }
-        if deadline.is_past() || shared.worker.phase.get() == Phase::Cutting {
-            shared.door.dropped(Reason::ClientStalled);
-            stream.cut();
-            return Poll::Ready(Ended::Cut);
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// Waits for a while until the client has acknowledged the response, so that no end of the

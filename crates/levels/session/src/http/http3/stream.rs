@@ -14,6 +14,7 @@ use crate::http::http2::Message;
 use crate::http::http2::downstream::response::{Asked, read_response};
 use crate::http::http2::incoming::Incoming;
 use crate::http::http2::outgoing::{Body, Stopped};
+use crate::http::served::ServedStream;
 use crate::socket::ClientStream;
 use crate::worker::Worker;
 
@@ -59,26 +60,6 @@ impl Http3Stream {
     ) -> Http3Stream {
         let state = State { request, sender, asked, response: None, ended: None };
         Http3Stream { state: RefCell::new(state), task, worker }
-    }
-
-    /// How the stream has ended, if it has.
-    pub(super) fn ended(&self) -> Option<Ended> {
-        self.state.borrow().ended
-    }
-
-    /// Bytes of the response's payload that QUIC was handed.
-    pub(super) fn sent(&self) -> u64 {
-        self.state.borrow().sender.sent()
-    }
-
-    /// Sends what the engine has written, as the client's window permits. Ready when the stream has
-    /// ended.
-    pub(super) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<Ended> {
-        let state = &mut *self.state.borrow_mut();
-        if state.ended.is_none() {
-            state.flush(cx);
-        }
-        state.ended.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Ready when the client has the whole response, or is gone.
@@ -186,19 +167,30 @@ impl State {
     }
 }
 
+impl ServedStream for Http3Stream {
+    type Ended = Ended;
+
+    fn ended(&self) -> Option<Ended> {
+        self.state.borrow().ended
+    }
+
+    fn sent(&self) -> u64 {
+        self.state.borrow().sender.sent()
+    }
+
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let state = &mut *self.state.borrow_mut();
+        if state.ended.is_none() {
+            state.flush(cx);
+        }
+        state.ended.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
 impl ClientStream for Http3Stream {
     fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let state = &mut *self.state.borrow_mut();
-        state.poll_read(cx).map_ok(|has_more| {
-            if !has_more {
-                return 0;
-            }
-            let unread = state.request.unread();
-            let count = unread.len().min(into.len());
-            into[..count].copy_from_slice(&unread[..count]);
-            state.request.consume(count);
-            count
-        })
+        state.poll_read(cx).map_ok(|has_more| if has_more { state.request.read(into) } else { 0 })
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {

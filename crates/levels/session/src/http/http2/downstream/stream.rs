@@ -15,6 +15,7 @@ use super::response::{Asked, read_response};
 use crate::http::http2::Message;
 use crate::http::http2::incoming::Incoming;
 use crate::http::http2::outgoing::{Left, Outgoing, Stopped};
+use crate::http::served::ServedStream;
 use crate::socket::ClientStream;
 use crate::worker::Worker;
 
@@ -109,26 +110,6 @@ impl Http2Stream {
     ) -> Http2Stream {
         let state = State { request, respond, asked, response: None, turns, ended: None };
         Http2Stream { state: RefCell::new(state), task, worker }
-    }
-
-    /// How the stream has ended, if it has.
-    pub(super) fn ended(&self) -> Option<Ended> {
-        self.state.borrow().ended
-    }
-
-    /// Bytes of the response's payload that `h2` was handed.
-    pub(super) fn sent(&self) -> u64 {
-        self.state.borrow().response.as_ref().map_or(0, Outgoing::sent)
-    }
-
-    /// Sends what the engine has written, as the client's window permits. Ready when the stream has
-    /// ended.
-    pub(super) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<Ended> {
-        let state = &mut *self.state.borrow_mut();
-        if state.ended.is_none() {
-            state.flush(cx);
-        }
-        state.ended.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// The engine writes no more: a response without its end is cut.
@@ -240,19 +221,30 @@ impl State {
     }
 }
 
+impl ServedStream for Http2Stream {
+    type Ended = Ended;
+
+    fn ended(&self) -> Option<Ended> {
+        self.state.borrow().ended
+    }
+
+    fn sent(&self) -> u64 {
+        self.state.borrow().response.as_ref().map_or(0, Outgoing::sent)
+    }
+
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let state = &mut *self.state.borrow_mut();
+        if state.ended.is_none() {
+            state.flush(cx);
+        }
+        state.ended.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
 impl ClientStream for Http2Stream {
     fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let state = &mut *self.state.borrow_mut();
-        state.poll_read(cx).map_ok(|has_more| {
-            if !has_more {
-                return 0;
-            }
-            let unread = state.request.unread();
-            let count = unread.len().min(into.len());
-            into[..count].copy_from_slice(&unread[..count]);
-            state.request.consume(count);
-            count
-        })
+        state.poll_read(cx).map_ok(|has_more| if has_more { state.request.read(into) } else { 0 })
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {

@@ -2,30 +2,29 @@
 //! another one: to start a task costs more than to wake it.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::time::Instant;
 
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{Method, Request, Response, StatusCode};
 
+use super::Open;
 use super::priority::Priority;
 use super::request::{is_known_tunnel, is_tunnel, write_head};
 use super::response::{Asked, KnownFields};
 use super::stream::{Ended, Http2Stream, Turns};
-use super::{Open, Shared};
 use crate::deadline::Deadline;
 use crate::http::connection::ClientConnection;
 use crate::http::http2::Message;
 use crate::http::http2::incoming::Incoming;
 use crate::http::logged::log_unread;
+use crate::http::served::{ServedStream, run_engine, send_rest};
 use crate::http::version::ClientVersion;
 use crate::reason::Reason;
-use crate::socket::{ClientStream, Socket};
+use crate::socket::Socket;
 use crate::stats::count_status;
 use crate::worker::{Phase, Worker};
 
@@ -158,54 +157,15 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
             Rc::clone(deadline),
         )
     };
-    run_engine(client, &stream).await;
+    run_engine(client, &*stream).await;
     stream.finish();
     let ended = match stream.ended() {
         Some(ended) => ended,
-        None => send_rest(&stream, shared, deadline).await,
+        None => send_rest(&*stream, &shared.worker, door, deadline).await,
     };
     match ended {
         Ended::Whole => shared.ended(),
         Ended::Cut => {}
         Ended::Reset => shared.was_reset(),
     }
-}
-
-async fn run_engine(client: ClientConnection, stream: &Http2Stream) {
-    let mut engine = pin!(client.run());
-    poll_fn(|cx| {
-        loop {
-            let had_ended = stream.ended().is_some();
-            if engine.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            // The engine has to notice the end.
-            if had_ended || stream.poll_end(cx).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    })
-    .await;
-}
-
-/// Waits until the client has taken what the engine has left behind, as long as it takes some
-/// within the time that it may be idle.
-async fn send_rest(stream: &Http2Stream, shared: &Shared, deadline: &Deadline) -> Ended {
-    let mut sent_before = None;
-    poll_fn(|cx| {
-        if let Poll::Ready(ended) = stream.poll_end(cx) {
-            return Poll::Ready(ended);
-        }
-        let sent = stream.sent();
-        if sent_before.replace(sent) != Some(sent) {
-            deadline.set(Instant::now(), shared.door.view().config.timeouts.idle);
-        }
-        if deadline.is_past() || shared.worker.phase.get() == Phase::Cutting {
-            shared.door.dropped(Reason::ClientStalled);
-            stream.cut();
-            return Poll::Ready(Ended::Cut);
-        }
-        Poll::Pending
-    })
-    .await
 }
