@@ -400,7 +400,7 @@ deb tarball: packaged
 	@packaging/build $@ target/dist/equipoise target/packages
 
 # A virtual machine without network, from Debian's packages. PACKAGED is the binary to package and to try.
-#   qemu-system-x86 runs it; cpio and file systems in memory, so no disk
+#   qemu-system-x86 runs it; cpio packs its file system, which the machine has in memory
 VM_PACKAGES := qemu-system-x86:/usr/bin/qemu-system-x86_64 cpio:/usr/bin/cpio
 PACKAGED ?= target/dist/equipoise
 VM := target/vm
@@ -408,7 +408,7 @@ VM := target/vm
 test-systemd: $(VM)/root.tar
 	@$(call install_missing,$(VM_PACKAGES))
 	[[ -e $(PACKAGED) ]] || $(MAKE) packaged
-	$(fetch_ipvs_kernel)
+	$(fetch_kernel)
 	for version in 1.0.0 1.0.1; do PACKAGE_COMPRESSION="gzip -1" packaging/build deb $(PACKAGED) $(VM) $$version; done
 	packaging/vm/run.py --kernel target/ipvs/linux-image-*.deb --root $< $(VM)/equipoise_1.0.{0,1}_*.deb
 
@@ -450,7 +450,7 @@ lab: setup cyclonedds-python
 	  for one in "$${missing[@]}" named pdns; do \
 	    "$${as_root[@]}" systemctl disable --quiet --now "$$one" 2>/dev/null || true; done; fi
 	$(CARGO) build $(DIST) --locked $(addprefix --package ,$(LAB_CRATES))
-	$(fetch_ipvs_kernel)
+	$(fetch_kernel)
 	failed=0; lab/equipoise-lab run all --quick $(LAB_FLAGS) || failed=$$?; lab/equipoise-lab report --quick; exit $$failed
 
 # Of the last full run of each experiment, in lab/results.
@@ -572,7 +572,7 @@ lab-together: setup cyclonedds-python
 
 # IPVS is that of Debian's kernel, which is only unpacked, in a virtual machine.
 LAB_LVS_IPVS := qemu-system-x86:/usr/bin/qemu-system-x86_64 ipvsadm:/sbin/ipvsadm iproute2:/sbin/ip
-define fetch_ipvs_kernel
+define fetch_kernel
 mkdir -p target/ipvs; cd target/ipvs; ls linux-image-*.deb >/dev/null 2>&1 || \
   apt-get download $$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *//p' | head -1)
 endef
@@ -580,7 +580,7 @@ endef
 lab-lvs-ipvs: setup
 	@$(call install_missing,$(LAB_LVS_IPVS))
 	$(CARGO) build $(DIST) --locked --package equipoise
-	$(fetch_ipvs_kernel)
+	$(fetch_kernel)
 	$(LAB) lvs-ipvs $(LAB_FLAGS)
 
 .PHONY: bench-pog

@@ -20,12 +20,15 @@ import subprocess
 import sys
 import tempfile
 
-import choices
-from place import start, stop
-from report import table
-
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts"))
+
+import choices  # noqa: E402
+from kernel_modules import modules  # noqa: E402
+from place import start, stop  # noqa: E402
+from report import table  # noqa: E402
+
 # libcrc32c looks for crc32c_generic by name, so that it does not depend on it.
 MODULES = ["crc32c_generic", "veth", "bridge", "ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_lc", "ip_vs_wlc"]
 # Debian's, which is where its modules are.
@@ -52,25 +55,6 @@ def cpio(files):
 def libraries(program):
     said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
     return re.findall(r"(/\S+)", said)
-
-
-def modules(folder, names):
-    """Files of these modules, each after those that it depends on."""
-    by_name = {path.stem.replace("-", "_"): path for path in folder.rglob("*.ko")}
-    found = []
-
-    def add(name):
-        if name not in by_name:
-            return  # it is built into this kernel
-        depends = re.search(rb"\0depends=([^\0]*)\0", by_name[name].read_bytes()).group(1).decode()
-        for other in filter(None, depends.split(",")):
-            add(other)
-        if by_name[name] not in found:
-            found.append(by_name[name])
-
-    for name in names:
-        add(name)
-    return found
 
 
 def image(kernel, options):

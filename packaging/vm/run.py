@@ -9,13 +9,16 @@ The machine (`qemu-system-x86_64`, emulated) has Debian's kernel, runs in memory
 
 import argparse
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-# `veth` for the packet level. What these need is found in their files; a module that is built in has no file.
+sys.path.append(str(HERE.parents[1] / "scripts"))
+
+from kernel_modules import modules  # noqa: E402
+
+# For the packet level.
 MODULES = ["veth"]
 PHASES = ["website", "upgrade", "crash", "sockets", "packet", "hardening"]
 # A boot takes about a minute on an idle core, and several beside other work.
@@ -41,24 +44,6 @@ WantedBy=multi-user.target
 """
 
 
-def modules(folder):
-    """Files of the modules, each after those that it depends on."""
-    by_name = {path.stem.replace("-", "_"): path for path in folder.rglob("*.ko")}
-    found = []
-
-    def add(name):
-        if name in by_name:
-            depends = re.search(rb"\0depends=([^\0]*)\0", by_name[name].read_bytes()).group(1).decode()
-            for other in filter(None, depends.split(",")):
-                add(other)
-            if by_name[name] not in found:
-                found.append(by_name[name])
-
-    for name in MODULES:
-        add(name)
-    return found
-
-
 def image(folder, options):
     """Paths of the kernel, and of an archive with the root, the packages and the guest's script."""
     kernel, root = folder / "kernel", folder / "root"
@@ -67,7 +52,7 @@ def image(folder, options):
     subprocess.run(["tar", "-x", "-f", options.root, "-C", root, "--exclude=./dev/*"], check=True)
     inside = root / "vm"
     (inside / "modules").mkdir(parents=True)
-    for number, path in enumerate(modules(kernel)):
+    for number, path in enumerate(modules(kernel, MODULES)):
         (inside / "modules" / f"{number}-{path.name}").write_bytes(path.read_bytes())
     for name, package in zip(("1.deb", "2.deb"), options.packages, strict=True):
         (inside / name).write_bytes(package.read_bytes())
