@@ -99,8 +99,16 @@ pub enum FlowTags {
 impl FlowTags {
     /// Name in the configuration, form and meaning of each, in the order of the variants.
     pub const CHOICES: [(&str, FlowTags, &str); 2] = [
-        ("32-bit", FlowTags::Long, "8 bytes for each flow; of a billion new flows one is hidden"),
-        ("21-bit", FlowTags::Short, "4 bytes for each flow; of a million new flows two are hidden"),
+        (
+            "32-bit",
+            FlowTags::Long,
+            "8 bytes for each flow; of a billion new flows at most one is hidden",
+        ),
+        (
+            "21-bit",
+            FlowTags::Short,
+            "4 bytes for each flow; of a million new flows at most two are hidden",
+        ),
     ];
 
     /// Flows for each bucket when the registry is full: on average two flows for four long tags, so

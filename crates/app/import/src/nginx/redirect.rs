@@ -14,7 +14,8 @@ const PASSES: [&str; 6] =
     ["proxy_pass", "grpc_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass"];
 
 impl Building<'_> {
-    /// Adds the headers of responses to a route whose action is known. `inner`: the location.
+    /// Adds the headers of responses to a route, after its action: nginx sends some by the status.
+    /// `inner`: the location.
     pub(super) fn headers(&mut self, inner: &[&[Directive]], route: &mut Route) {
         let scopes = [inner, &[self.server.block.as_slice(), self.block]].concat();
         for line in innermost(&scopes, "add_header") {
