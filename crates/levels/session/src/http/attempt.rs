@@ -117,7 +117,7 @@ impl ClientConnection {
         outgoing: &mut Outgoing,
     ) -> Attempt {
         let mut answer = self.worker.take_vec();
-        let attempt = self.attempt_over(&mut upstream, None, &mut answer, outgoing).await;
+        let attempt = self.attempt_over(&mut upstream, &mut None, &mut answer, outgoing).await;
         self.worker.give_vec(answer);
         if let Attempt::Failed(Failure { reason: Reason::NoRoom, .. }) = &attempt
             && upstream.reusable
@@ -143,23 +143,23 @@ impl ClientConnection {
             reusable: !hand_over.shared,
             ..Upstream::new(&hand_over.lease, hand_over.session, Instant::now())
         };
-        let response = Some(hand_over.response);
-        let attempt = self.attempt_over(&mut upstream, response, &mut unsent, outgoing).await;
+        let mut begun = Some(hand_over.response);
+        let attempt = self.attempt_over(&mut upstream, &mut begun, &mut unsent, outgoing).await;
         (attempt.with(upstream), hand_over.lease)
     }
 
-    /// Sends the request unless `response` has begun, and the response to the client.
+    /// Sends the request, unless `response` has begun, and the response to the client.
     async fn attempt_over(
         &mut self,
         upstream: &mut Upstream<'_>,
-        response: Option<(ResponseHead, Pump)>,
+        response: &mut Option<(ResponseHead, Pump)>,
         answer: &mut Vec<u8>,
         outgoing: &mut Outgoing,
     ) -> Attempt {
         let lease = upstream.lease;
         let begun = upstream.waiting_since;
         self.wait_from(begun, upstream, outgoing);
-        let (head, body) = match response {
+        let (head, mut body) = match response.take() {
             Some((head, body)) => (head, Some(body)),
             None => match self.response_head(upstream, outgoing, answer).await {
                 Ok(head) => (head, None),
@@ -184,7 +184,7 @@ impl ClientConnection {
             self.worker.backend_answered(lease, head.status, took, now);
             return Attempt::Discarded;
         }
-        let mut answered = self.respond(upstream, outgoing, head, body, answer).await;
+        let mut answered = self.respond(upstream, outgoing, head, &mut body, answer).await;
         // On a session that was shared, responses to the requests behind follow.
         let has_surplus = answered.failed.is_none()
             && head.status != 101

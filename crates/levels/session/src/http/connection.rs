@@ -135,7 +135,8 @@ impl ClientConnection {
         }
     }
 
-    pub(crate) async fn run(mut self) {
+    /// Serves requests until the connection ends.
+    pub(crate) async fn run(&mut self) {
         let mut now = Instant::now();
         loop {
             let after = match self.next_request(now).await {

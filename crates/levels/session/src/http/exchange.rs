@@ -42,12 +42,12 @@ pub(super) struct Reached {
 impl ClientConnection {
     /// Serves the request with this head; its upstream form is in `out`. `now` is the time at which
     /// the head was read, and on return the time at which the response ended.
-    pub(super) async fn exchange(
-        &mut self,
+    pub(super) fn exchange<'c>(
+        &'c mut self,
         head: RequestHead,
         mut out: Vec<u8>,
-        now: &mut Instant,
-    ) -> After {
+        now: &'c mut Instant,
+    ) -> impl Future<Output = After> + 'c {
         let begun = *now;
         self.log_begin(&head, begun);
         self.trace_begin(&mut out);
@@ -75,24 +75,27 @@ impl ClientConnection {
         if self.door.view().dispatch.is_some() {
             self.count_arrival(&head);
         }
-        let reached = self.serve_request(&mut outgoing, begun).await;
-        if let Some(copy) = outgoing.copy.take() {
-            copy.drop_incomplete();
+        // No `async fn`: that would hold the parameters beside `outgoing`, which is made of them.
+        async move {
+            let reached = self.serve_request(&mut outgoing, begun).await;
+            if let Some(copy) = outgoing.copy.take() {
+                copy.drop_incomplete();
+            }
+            if !outgoing.upload.is_done() {
+                self.rest = Rest::OfBody;
+            }
+            self.worker.give_vec(outgoing.first);
+            *now = reached.ended;
+            let took = now.saturating_duration_since(begun);
+            if !reached.counted {
+                self.door.stats(|stats| {
+                    stats.requests_in_flight.sub(1);
+                    stats.request_time.record(took);
+                });
+            }
+            self.log_end(reached.status, reached.ended);
+            reached.after
         }
-        if !outgoing.upload.is_done() {
-            self.rest = Rest::OfBody;
-        }
-        self.worker.give_vec(outgoing.first);
-        *now = reached.ended;
-        let took = now.saturating_duration_since(begun);
-        if !reached.counted {
-            self.door.stats(|stats| {
-                stats.requests_in_flight.sub(1);
-                stats.request_time.record(took);
-            });
-        }
-        self.log_end(reached.status, reached.ended);
-        reached.after
     }
 
     async fn serve_request(&mut self, outgoing: &mut Outgoing, begun: Instant) -> Reached {

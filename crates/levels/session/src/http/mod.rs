@@ -56,6 +56,7 @@ use rustls::pki_types::CertificateDer;
 use crate::deadline::Deadline;
 use crate::door::Door;
 use crate::handshake::{self, Refused};
+use crate::limiter::Entered;
 use crate::linger::{Rest, linger};
 use crate::proxy_protocol::{self, Accepted};
 use crate::reason::Reason;
@@ -74,17 +75,33 @@ pub(crate) use routed::Routed;
 pub(crate) use why::explain;
 
 /// Serves one client connection to its end.
-pub(crate) async fn serve(
+pub(crate) fn serve(
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    client: Socket,
+    peer: SocketAddr,
+) -> impl Future<Output = ()> {
+    let guards = (worker.task(), door.enter());
+    // Boxed, so that a connection does not hold the room for its beginning until its end.
+    let begin = Box::pin(begin(worker, door, client, peer));
+    async move {
+        let _guards = guards;
+        let Some((mut connection, _entered)) = begin.await else { return };
+        connection.run().await;
+    }
+}
+
+/// Takes a connection to its first request of HTTP/1: PROXY header, limits, handshake, choice of
+/// the protocol. `None`: it has ended; with HTTP/2, it was served to its end.
+async fn begin(
     worker: Rc<Worker>,
     door: Rc<Door>,
     mut client: Socket,
     peer: SocketAddr,
-) {
-    let _task = worker.task();
-    let _open = door.enter();
+) -> Option<(ClientConnection, Entered)> {
     let deadline = Deadline::of_this_task(&worker.deadlines).await;
     let (peer, input, proxy) =
-        match Box::pin(client_behind_proxy(&worker, &door, &client, peer, &deadline)).await {
+        match client_behind_proxy(&worker, &door, &client, peer, &deadline).await {
             Ok(Accepted { announced, extensions, rest }) => {
                 let peer = announced.map_or(peer, |ends| ends.source);
                 let destination = announced.map(|ends| ends.destination);
@@ -96,33 +113,31 @@ pub(crate) async fn serve(
                 door.dropped(reason);
                 logged::log_unread(&worker, &door, peer, reason);
                 client.reset_on_close();
-                return;
+                return None;
             }
         };
-    let entered = door.view().limiter.enter(peer.ip());
-    let Some(_entered) = entered else {
+    let Some(entered) = door.view().limiter.enter(peer.ip()) else {
         door.dropped(Reason::ConnectionsLimited);
         logged::log_unread(&worker, &door, peer, Reason::ConnectionsLimited);
         client.reset_on_close();
-        return;
+        return None;
     };
     let tls = door.view().config.tls.as_ref().map(|tls| Arc::clone(tls.config()));
     let (mut input, mut refused, mut identity) = (input, None, None);
     if let Some(tls) = tls {
-        let accepted = handshake::accept(&worker, &door, &tls, &mut client, input, &deadline);
-        input = None;
-        match Box::pin(accepted).await {
+        let first = input.take();
+        match handshake::accept(&worker, &door, &tls, &mut client, first, &deadline).await {
             Ok(()) => identity = client.certificate().and_then(|it| identity_lines(&door, &it)),
             Err(Refused::NotTls(first)) => {
                 (input, refused) = (Some(first), Some(Reason::TlsMissing))
             }
-            Err(Refused::Unused) => return,
+            Err(Refused::Unused) => return None,
             Err(Refused::Failed(reason)) => {
                 door.dropped(reason);
                 logged::log_unread(&worker, &door, peer, reason);
                 let idle = door.view().config.timeouts.idle;
-                Box::pin(linger(&worker, &client, &deadline, idle, None, Rest::Unexpected)).await;
-                return;
+                linger(&worker, &client, &deadline, idle, None, Rest::Unexpected).await;
+                return None;
             }
         }
     }
@@ -131,17 +146,21 @@ pub(crate) async fn serve(
         ClientConnection::new(worker, door, client, peer, hashes, Rc::new(deadline));
     (connection.input, connection.identity, connection.proxy) = (input, identity, proxy);
     if let Some(reason) = refused {
-        return Box::pin(connection.refuse_client(reason)).await;
+        connection.refuse_client(reason).await;
+        return None;
     }
     if connection.door.view().config.http2 {
-        // Boxed, so that a connection of HTTP/1.1 does not hold the room for it.
-        match Box::pin(downstream::spoken(&mut connection)).await {
+        match downstream::spoken(&mut connection).await {
             Spoken::Http1 => {}
-            Spoken::Http2 => return Box::pin(downstream::serve(connection)).await,
-            Spoken::Nothing => return,
+            Spoken::Http2 => {
+                // Boxed, so that a client's first bytes do not wait in the room for it.
+                Box::pin(downstream::serve(connection)).await;
+                return None;
+            }
+            Spoken::Nothing => return None,
         }
     }
-    connection.run().await;
+    Some((connection, entered))
 }
 
 /// The header lines about the client's certificate, if the door asks for one.
@@ -171,4 +190,19 @@ async fn client_behind_proxy(
     }
     let within = view.config.timeouts.header;
     proxy_protocol::accept(worker, client, deadline, within).await.map_err(Reason::from)
+}
+
+#[cfg(test)]
+mod tests {
+    fn future_bytes<A, B, C, D, F>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Between two requests a connection has the room that its largest moment takes. The goal is
+    /// 4,096 bytes for everything of a connection.
+    #[test]
+    fn a_connection_is_small() {
+        let bytes = future_bytes(super::serve);
+        assert!(bytes <= 3_500, "{bytes}");
+    }
 }

@@ -24,7 +24,7 @@ impl ClientConnection {
         upstream: &mut Upstream<'_>,
         outgoing: &mut Outgoing,
         head: ResponseHead,
-        body: Option<Pump>,
+        body: &mut Option<Pump>,
         answer: &mut Vec<u8>,
     ) -> Answered {
         let status = head.status;
@@ -38,7 +38,7 @@ impl ClientConnection {
             return Box::pin(self.tunnel(upstream, outgoing, answer)).await;
         }
         let shape = Shape::of_response(head.framing, &outgoing.head);
-        let mut download = body.unwrap_or_else(|| Pump::new(head.framing, shape, None));
+        let download = body.get_or_insert_with(|| Pump::new(head.framing, shape, None));
         let drained = download.drain_into(&mut upstream.input, answer);
         let pace = self.bandwidth().map(|rate| Box::new(Pace::new(rate, Instant::now())));
         let mut sending = Sending { sent: 0, moved: 0, download, drained, armed: false, pace };
@@ -129,7 +129,7 @@ impl ClientConnection {
         upstream: &mut Upstream<'_>,
         outgoing: &mut Outgoing,
         answer: &[u8],
-        sending: &mut Sending,
+        sending: &mut Sending<'_>,
     ) -> Poll<Result<(), Reason>> {
         let (sent_before, moved_before) = (sending.sent, sending.moved);
         if let Poll::Ready(Err(reason)) = self.poll_send(cx, answer, &mut sending.sent) {
@@ -179,7 +179,7 @@ impl ClientConnection {
         &mut self,
         cx: &mut Context<'_>,
         upstream: &mut Upstream<'_>,
-        sending: &mut Sending,
+        sending: &mut Sending<'_>,
     ) -> Poll<Result<(), PumpError>> {
         let (worker, from) = (&self.worker, &upstream.session.socket);
         loop {
@@ -221,12 +221,12 @@ impl ClientConnection {
 }
 
 /// The client side of a response.
-struct Sending {
+struct Sending<'p> {
     /// Bytes of the answer that were sent.
     sent: usize,
     /// Bytes of its body that followed.
     moved: u64,
-    download: Pump,
+    download: &'p mut Pump,
     /// Whether the bytes read with the head were well-formed.
     drained: Result<(), PumpError>,
     armed: bool,

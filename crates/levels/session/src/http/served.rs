@@ -29,7 +29,7 @@ pub(super) trait ServedStream: ClientStream {
 }
 
 /// Runs the engine for a stream.
-pub(super) async fn run_engine<S: ServedStream>(client: ClientConnection, stream: &S) {
+pub(super) async fn run_engine<S: ServedStream>(mut client: ClientConnection, stream: &S) {
     let mut engine = pin!(client.run());
     poll_fn(|cx| {
         loop {
