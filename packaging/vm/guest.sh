@@ -179,6 +179,7 @@ T
   is "the XDP program is attached" attached
   is "status shows the VIP" shows 198.51.100.1
   echo "capabilities of the main thread: $(capabilities equipoise)"
+  echo "instructions that the verifier processed: $(sort -u "/proc/$(main_pid equipoise)/fdinfo/"* | sed -n 's/^verified_insns:\s*//p')"
   is "a request to the VIP is answered by the backend" \
     ip netns exec client curl -sS -m 5 http://198.51.100.1/
   now "equipoise upgrade succeeds" equipoise upgrade

@@ -208,9 +208,10 @@ impl Running {
                 }
             }
         }
-        // A new process that is not ready ends with this.
-        drop(upgrade);
         self.control.set_stopping();
+        if let Some(upgrade) = upgrade {
+            upgrade.give_up(&self.control).await;
+        }
         self.control.upgrades.forget_api();
         notify(Notice::Stopping);
         self.control.planner().stop().await;

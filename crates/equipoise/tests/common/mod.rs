@@ -10,6 +10,7 @@ pub mod peer;
 pub mod s_client;
 pub mod scripts;
 pub mod servers;
+pub mod successor;
 pub mod terminal;
 
 use std::fs::File;

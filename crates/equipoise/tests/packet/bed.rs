@@ -106,9 +106,15 @@ impl Bed {
 
     /// Starts the balancer with the written configuration, and waits until it is ready.
     pub(crate) fn balance(&mut self) {
+        self.balance_by(EQUIPOISE);
+    }
+
+    /// The same, with the program at this path, which upgrades start again.
+    pub(crate) fn balance_by(&mut self, program: &str) {
         let file = self.folder.path("equipoise.toml");
+        let started = self.site.balancer.start(program, &["run", text(&file)]);
         // Stored before it is ready, so that its pinned objects are also removed if it never is.
-        let guest = self.balancer.insert(start(&self.site.balancer, &["run", text(&file)]));
+        let guest = self.balancer.insert(started.expect("the binary runs"));
         wait_for_text(guest, " ready ");
     }
 

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use equipoise_testkit::netns::SiteShape;
 use rustix::process::Signal;
 
-use crate::bed::{Bed, soon};
+use crate::bed::{Bed, soon, wait_for_text};
+use crate::common::successor::successor;
+use crate::common::{EQUIPOISE, text};
 use crate::load::{Load, Met, failures};
 use crate::method::{DIRECT, GUE6, IPIP, Method, NAT, NAT6, Service};
 
@@ -158,6 +162,28 @@ fn upgrades_of_the_balancer_move_no_connection() {
     assert_eq!(load.by_backend(), before);
     assert_eq!(failures(&load.finish()), [""; 0], "{}", bed.log());
     bed.stop_newest();
+}
+
+#[test]
+fn a_stop_during_an_upgrade_detaches_the_program() {
+    let Some(mut bed) = Bed::new("upgrade-stopped", SHAPE) else { return };
+    bed.configure(&DIRECT.config(Service::Lines, &bed.site, ""));
+    let program = bed.path("equipoise");
+    std::os::unix::fs::symlink(EQUIPOISE, &program).unwrap();
+    bed.balance_by(text(&program));
+    std::fs::remove_file(&program).unwrap();
+    std::fs::write(&program, successor("released stop")).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut balancer = bed.balancer.take().unwrap();
+    balancer.signal(Signal::USR2);
+    wait_for_text(&balancer, "packet: left running");
+    let is_attached = || bed.site.balancer.ip("link show").unwrap().contains("xdp");
+    assert!(is_attached());
+    balancer.signal(Signal::TERM);
+    assert!(balancer.wait().unwrap().success(), "{}", balancer.printed());
+    assert!(!is_attached(), "{}", balancer.printed());
+    let pins = Path::new("/sys/fs/bpf/equipoise").join(bed.instance());
+    assert!(!pins.exists(), "{}", balancer.printed());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::thread;
 
 use bed::{Bed, await_end, is_running};
 use common::s_client::s_client;
+use common::successor::successor;
 use common::{EQUIPOISE, get, stderr, text};
 use equipoise_testkit::{Client, PATIENCE, eventually};
 use load::{Load, UDP_CLIENTS};
@@ -175,38 +176,6 @@ fn a_new_process_that_fails_at_any_moment_leaves_the_running_one_as_it_was() {
     let (_, failed) = load.finish();
     assert!(failed.is_empty(), "{failed:#?}\n{}", bed.process.printed());
     await_end(pid);
-}
-
-/// A program that takes over as a new process does, up to a step, and then dies or stands still.
-fn successor(until: &str) -> String {
-    let (step, end) = match until.split_once(' ') {
-        Some((step, _)) => (step, "STOP"),
-        None => (until, "KILL"),
-    };
-    format!(
-        r#"#!/usr/bin/env python3
-import json, os, signal, socket, struct
-channel = socket.socket(fileno=os.dup(0))
-def receive():
-    header, fds, _, _ = socket.recv_fds(channel, 8, 253)
-    text = channel.recv(struct.unpack("<Q", header)[0], socket.MSG_WAITALL)
-    return json.loads(text), fds
-def send(message):
-    text = json.dumps(message).encode()
-    channel.sendall(struct.pack("<Q", len(text)) + text)
-sockets = 0
-while True:
-    message, fds = receive()
-    sockets += len(fds)
-    if "Prepare" in message:
-        break
-assert sockets > 10, sockets
-if "{step}" == "released":
-    send("Prepared")
-    assert "Released" in receive()[0]
-os.kill(os.getpid(), signal.SIG{end})
-"#
-    )
 }
 
 #[test]

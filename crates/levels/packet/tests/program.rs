@@ -168,7 +168,7 @@ fn packets_go_where_the_ring_says_with_the_backends_addresses() {
 }
 
 #[test]
-fn a_flow_is_told_of_once_in_an_interval_and_when_it_ends() {
+fn a_flow_is_kernel_number_once_in_an_interval_and_when_it_ends() {
     let limits = Limits::new(&CAPACITY);
     with_both(&tables(&limits), |which, memory, mut run| {
         let ack = frame(TCP, 9, 80, 0x10);
@@ -277,14 +277,31 @@ fn nat_gets_memory_for_its_flows_while_the_program_runs() {
 /// loaded.
 fn kernel_bytes(capacity: &Capacity) -> Option<BTreeMap<String, usize>> {
     let program = loaded(&Limits::new(capacity))?;
-    let bytes = |fd: BorrowedFd<'_>| {
-        let text =
-            std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
-        line.unwrap().trim().parse().unwrap()
-    };
     let maps = program.object().maps();
-    Some(maps.map(|map| (map.name().to_string_lossy().into_owned(), bytes(map.as_fd()))).collect())
+    let named = maps.map(|map| {
+        let bytes = kernel_number(map.as_fd(), "memlock:");
+        (map.name().to_string_lossy().into_owned(), bytes)
+    });
+    Some(named.collect())
+}
+
+/// A number that the kernel states of a descriptor.
+fn kernel_number(fd: BorrowedFd<'_>, what: &str) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(what));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// Linux refuses a program of which its verifier processes more than a million instructions. How
+/// many it processes differs by the kernel.
+#[test]
+fn programs_are_far_from_the_limit_of_the_verifier() {
+    let Some(program) = loaded(&Limits::new(&CAPACITY)) else { return };
+    for entry in Entry::ALL {
+        let processed = kernel_number(program.entry_fd(*entry), "verified_insns:");
+        println!("{}: {processed}", entry.name());
+        assert!(processed < 700_000, "{}: {processed}", entry.name());
+    }
 }
 
 /// The figures of docs/packet.md, for room for 8 VIPs on one CPU.

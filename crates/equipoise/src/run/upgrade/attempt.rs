@@ -12,40 +12,32 @@ use equipoise_handover::{Channel, ChannelError, HandoverMessage, Listening, VERS
 use equipoise_packet::privileges;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::predecessor::VARIABLE;
 use crate::run::control::Control;
-use crate::run::notify::{Notice, notify};
 
 /// Time in which the exit status of a new process that closed its channel is awaited.
 const STATUS_WITHIN: Duration = Duration::from_secs(1);
 
-/// A new process that is ready.
+/// A new process that is ready. It ends when this is dropped.
 pub(crate) struct Successor {
     pub(super) channel: Channel,
-    pub(super) pid: u32,
+    pub(super) process: Started,
     pub(super) took: Duration,
 }
 
-/// Starts the program of this process again with the same arguments, and waits until it is ready.
+/// Starts the program of this process again with the same arguments, and waits until it is ready,
+/// but not longer than the sender of `goes_on` lives.
 ///
 /// # Errors
 /// The reason why there is no new process. This one goes on as before.
-pub(crate) async fn attempt(control: Arc<Control>, within: Duration) -> Result<Successor, String> {
-    notify(Notice::Reloading);
-    let tried = try_once(&control, within).await;
-    if let Err(error) = &tried {
-        notify(Notice::Ready);
-        tracing::error!(
-            event = "upgrade.failed",
-            "upgrade failed: {error}; this process continues"
-        );
-    }
-    tried
-}
-
-async fn try_once(control: &Control, within: Duration) -> Result<Successor, String> {
+pub(crate) async fn attempt(
+    control: Arc<Control>,
+    within: Duration,
+    goes_on: oneshot::Receiver<()>,
+) -> Result<Successor, String> {
     if std::process::id() == 1 {
         return Err(
             "this process is the first of its PID namespace, which ends with it: start it \
@@ -55,24 +47,27 @@ async fn try_once(control: &Control, within: Duration) -> Result<Successor, Stri
     }
     let began = Instant::now();
     let (channel, theirs) = Channel::pair().map_err(|error| format!("no sockets: {error}"))?;
-    let mut child = Started(Some(spawn(theirs)?));
-    let pid = child.pid();
+    let mut process = Started(Some(spawn(theirs)?));
+    let pid = process.pid();
     tracing::info!(event = "upgrade.started", pid, "upgrade: started the new process");
-    let mut attempt = Attempt { control, channel, has_released: false };
-    let error = match timeout(within, attempt.until_ready()).await {
+    let mut attempt = Attempt { control: &control, channel, has_released: false };
+    let outcome = tokio::select! {
+        outcome = timeout(within, attempt.until_ready()) => outcome,
+        _ = goes_on => Ok(Err(Failure::Told("a stop was requested".into()))),
+    };
+    let error = match outcome {
         Ok(Ok(())) => {
-            child.outlives_us();
-            return Ok(Successor { channel: attempt.channel, pid, took: began.elapsed() });
+            return Ok(Successor { channel: attempt.channel, process, took: began.elapsed() });
         }
         Ok(Err(Failure::Told(error))) => error,
-        Ok(Err(Failure::Channel(ChannelError::Ended))) => child.ended().await,
+        Ok(Err(Failure::Channel(ChannelError::Ended))) => process.ended().await,
         Ok(Err(Failure::Channel(error))) => with_causes(&error),
         Err(_) => format!("the new process {pid} was not ready within {within:?}"),
     };
     let has_released = attempt.has_released;
     drop(attempt);
     // Its locks and addresses must be free before this process starts its levels again.
-    child.kill().await;
+    process.kill().await;
     if has_released {
         control.resume().await;
     }
@@ -111,14 +106,14 @@ fn inherit_standard_streams_only() -> io::Result<()> {
 }
 
 /// The new process, which is killed when this is dropped.
-struct Started(Option<Child>);
+pub(super) struct Started(Option<Child>);
 
 impl Started {
-    fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.0.as_ref().and_then(Child::id).unwrap_or_default()
     }
 
-    fn outlives_us(&mut self) {
+    pub(super) fn outlives_us(mut self) {
         // tokio reaps it, should it end first.
         drop(self.0.take());
     }
@@ -134,7 +129,7 @@ impl Started {
         format!("the new process ended before it was ready ({status}); its log has the reason")
     }
 
-    async fn kill(&mut self) {
+    pub(super) async fn kill(mut self) {
         if let Some(mut child) = self.0.take()
             && let Err(error) = child.kill().await
         {

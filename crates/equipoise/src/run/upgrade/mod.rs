@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 
 use self::attempt::{Successor, attempt};
 use crate::run::control::Control;
+use crate::run::notify::{Notice, notify};
 
 /// Time for the new process to get ready, if the request states none, and the longest that it may
 /// state. The answer to the request waits for it.
@@ -36,9 +37,10 @@ pub(crate) struct Request {
 
 pub(super) type Reply = oneshot::Sender<Result<Upgraded, OperateError>>;
 
-/// An upgrade in progress. Dropping it ends the new process.
+/// An upgrade in progress.
 pub(super) struct Upgrading {
     task: JoinHandle<Result<Successor, String>>,
+    goes_on: oneshot::Sender<()>,
     reply: Option<Reply>,
 }
 
@@ -46,7 +48,10 @@ impl Upgrading {
     /// Starts the new process.
     pub(super) fn begin(control: &Arc<Control>, request: Request) -> Upgrading {
         let Request { within, reply } = request;
-        Upgrading { task: tokio::spawn(attempt(Arc::clone(control), within)), reply }
+        notify(Notice::Reloading);
+        let (goes_on, until) = oneshot::channel();
+        let task = tokio::spawn(attempt(Arc::clone(control), within, until));
+        Upgrading { task, goes_on, reply }
     }
 
     /// Waits for the end of the upgrade, if there is one. Returns the successor, and the place for
@@ -63,6 +68,11 @@ impl Upgrading {
             Ok(Err(error)) => error,
             Err(panic) => panic.to_string(),
         };
+        notify(Notice::Ready);
+        tracing::error!(
+            event = "upgrade.failed",
+            "upgrade failed: {error}; this process continues"
+        );
         control.upgrades.end();
         if let Some(reply) = reply {
             let text = format!(
@@ -74,11 +84,16 @@ impl Upgrading {
         }
         None
     }
-}
 
-impl Drop for Upgrading {
-    fn drop(&mut self) {
-        self.task.abort();
+    /// Ends the new process, because this one has to stop. Waits until this one has again what it
+    /// had released, so that it can stop that in order.
+    pub(super) async fn give_up(self, control: &Control) {
+        drop(self.goes_on);
+        if let Ok(Ok(successor)) = self.task.await {
+            successor.process.kill().await;
+            control.resume().await;
+        }
+        tracing::info!(event = "upgrade.failed", "upgrade given up: a stop was requested");
     }
 }
 

@@ -30,7 +30,9 @@ impl Running {
     ) -> anyhow::Result<ExitCode> {
         self.control.set_stopping();
         let departing = self.control.hand_over(&mut successor).await;
-        let Successor { pid, took, .. } = successor;
+        let Successor { process, took, .. } = successor;
+        let pid = process.pid();
+        process.outlives_us();
         notify(Notice::Replaced(pid));
         self.api.ownership.store(false, Relaxed);
         self.control.upgrades.forget_api();
