@@ -173,11 +173,18 @@ impl PacketPlane {
         state.engine.clone().map(|engine| (engine, state.wish.clone()))
     }
 
-    /// Stops the engine as the command line says.
+    /// Stops the engine as the command line says. Without one, a program that was left to a next
+    /// process, which has failed, is detached.
     pub async fn stop(&self) {
-        let engine = self.state.lock().await.engine.take();
-        if let Some(engine) = engine {
-            stop(engine, self.leave).await;
+        let mut state = self.state.lock().await;
+        match state.engine.take() {
+            Some(engine) => stop(engine, self.leave).await,
+            None if self.leave == Leave::Nothing && !state.wish.config.vips.is_empty() => {
+                if let Err(error) = self.sweep().await {
+                    tracing::error!("the packet level did not stop in order: {error}");
+                }
+            }
+            None => {}
         }
     }
 
@@ -197,6 +204,11 @@ impl PacketPlane {
             stop(engine, Leave::Nothing).await;
             return Ok(());
         }
+        Ok(self.sweep().await?)
+    }
+
+    /// Detaches the programs that an earlier process has left.
+    async fn sweep(&self) -> Result<(), JoinError> {
         let (instance, run_folder) = (Arc::clone(&self.instance), self.run_folder.clone());
         for interface in privileged(move || sweep(&instance, &run_folder)).await? {
             tracing::info!(

@@ -210,7 +210,7 @@ impl Running {
         }
         self.control.set_stopping();
         if let Some(upgrade) = upgrade {
-            upgrade.give_up(&self.control).await;
+            upgrade.give_up().await;
         }
         self.control.upgrades.forget_api();
         notify(Notice::Stopping);

@@ -28,8 +28,9 @@ pub(crate) struct Successor {
     pub(super) took: Duration,
 }
 
-/// Starts the program of this process again with the same arguments, and waits until it is ready,
-/// but not longer than the sender of `goes_on` lives.
+/// Starts the program of this process again with the same arguments, and waits until it is ready.
+/// When the sender of `goes_on` is dropped, the new process is ended, and what was released to it
+/// stays released: this process stops.
 ///
 /// # Errors
 /// The reason why there is no new process. This one goes on as before.
@@ -53,7 +54,10 @@ pub(crate) async fn attempt(
     let mut attempt = Attempt { control: &control, channel, has_released: false };
     let outcome = tokio::select! {
         outcome = timeout(within, attempt.until_ready()) => outcome,
-        _ = goes_on => Ok(Err(Failure::Told("a stop was requested".into()))),
+        _ = goes_on => {
+            process.kill().await;
+            return Err("a stop was requested".into());
+        }
     };
     let error = match outcome {
         Ok(Ok(())) => {

@@ -85,13 +85,11 @@ impl Upgrading {
         None
     }
 
-    /// Ends the new process, because this one has to stop. Waits until this one has again what it
-    /// had released, so that it can stop that in order.
-    pub(super) async fn give_up(self, control: &Control) {
+    /// Ends the new process, because this one has to stop.
+    pub(super) async fn give_up(self) {
         drop(self.goes_on);
         if let Ok(Ok(successor)) = self.task.await {
             successor.process.kill().await;
-            control.resume().await;
         }
         tracing::info!(event = "upgrade.failed", "upgrade given up: a stop was requested");
     }
