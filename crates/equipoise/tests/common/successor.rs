@@ -1,7 +1,8 @@
 //! New processes of upgrades that fail.
 
-/// A program that takes over as a new process does, up to a step, and then dies or stands still.
-pub fn successor(until: &str) -> String {
+/// A program that takes over as a new process does, up to a step, and then dies or stands still. It
+/// has to get more than so many sockets.
+pub fn successor(until: &str, sockets: usize) -> String {
     let (step, end) = match until.split_once(' ') {
         Some((step, _)) => (step, "STOP"),
         None => (until, "KILL"),
@@ -23,7 +24,7 @@ while True:
     sockets += len(fds)
     if "Prepare" in message:
         break
-assert sockets > 0
+assert sockets > {sockets}, sockets
 if "{step}" == "released":
     send("Prepared")
     assert "Released" in receive()[0]

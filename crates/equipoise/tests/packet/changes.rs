@@ -172,7 +172,7 @@ fn a_stop_during_an_upgrade_detaches_the_program() {
     std::os::unix::fs::symlink(EQUIPOISE, &program).unwrap();
     bed.balance_by(text(&program));
     std::fs::remove_file(&program).unwrap();
-    std::fs::write(&program, successor("released stop")).unwrap();
+    std::fs::write(&program, successor("released stop", 2)).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let mut balancer = bed.balancer.take().unwrap();
     balancer.signal(Signal::USR2);

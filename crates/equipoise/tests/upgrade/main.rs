@@ -161,7 +161,7 @@ fn a_new_process_that_fails_at_any_moment_leaves_the_running_one_as_it_was() {
         ("released", "signal: 9"),
         ("released stop", "was not ready within 5s"),
     ] {
-        bed.replace_program(&successor(step));
+        bed.replace_program(&successor(step, 10));
         let within = if step.ends_with("stop") { "5" } else { "25" };
         let error = bed.failed_upgrade(&["--within", within]);
         assert!(error.contains(expected) && error.contains(&continues), "{step}: {error}");
