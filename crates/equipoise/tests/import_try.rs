@@ -196,6 +196,7 @@ fn answers_of_nginx_and_of_its_translation_are_the_same() {
          \x20 location /my-app/ {{ proxy_pass http://web; location /my-app/v1.0/ {{ proxy_pass http://web/one/; }} }}\n\
          \x20 location /gone/ {{ return 410; add_header X-C 1; }}\n\
          \x20 location ^~ /shut/ {{ deny all; proxy_pass http://web; add_header X-D 1; }}\n\
+         \x20 location /shut/open/ {{ proxy_pass http://web; allow all; }}\n\
          \x20 location ~ \\.php$ {{ return 403; }}\n\
          \x20 location / {{ proxy_pass http://web; proxy_set_header Host $host; add_header X-A 1; }}\n}}\n\
          server {{\n  listen {door} default_server;\n  server_name _;\n  location / {{ return 404; }}\n}}\n",
@@ -229,6 +230,7 @@ fn answers_of_nginx_and_of_its_translation_are_the_same() {
         "GET www.example.org/my-app/v1.0/try",
         "GET www.example.org/gone/",
         "GET www.example.org/shut",
+        "GET www.example.org/shut/open/try",
         "GET www.example.org/",
         "GET other-host.invalid/",
     ] {

@@ -37,7 +37,8 @@ pub(crate) fn beginning(expression: &str) -> Option<String> {
     (begins_with(&text) == expression).then_some(text)
 }
 
-const PATHS: [&str; 3] = ["path", "path-prefix", "path-regex"];
+/// The conditions on the path.
+pub(crate) const PATHS: [&str; 3] = ["path", "path-prefix", "path-regex"];
 
 /// The requests that meet both.
 pub(crate) fn meet(one: &Options, other: &Options) -> Meet {

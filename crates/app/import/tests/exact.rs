@@ -66,6 +66,59 @@ fn two_beginnings_of_paths_meet_in_the_longer_one() {
 }
 
 #[test]
+fn a_condition_after_a_changed_path_is_named() {
+    let rules = |host: &str| {
+        format!(
+            " http-request replace-path /v1/(.*) /\\1 if {{ hdr(host) a.example.org }}\n \
+             http-request deny if {{ path_beg /admin/ }} {{ hdr(host) {host} }}\n \
+             use_backend shop if {{ path_beg /shop/ }} {{ hdr(host) {host} }}\n \
+             use_backend shop if {{ hdr(X-Shop) -m found }}"
+        )
+    };
+    let done = haproxy(&rules("a.example.org"));
+    let how = "HAProxy compares the path that line 5 has written; a route compares the client's";
+    let refusal = format!("{how}: requests that HAProxy refuses are served");
+    assert_eq!(verdict(&done, "deny if { path_beg /admin/"), Verdict::Lost(refusal));
+    assert_eq!(verdict(&done, "use_backend shop if { path_beg"), Verdict::Changes(how.to_string()));
+    assert_eq!(verdict(&done, "use_backend shop if { hdr(X-Shop)"), Verdict::Carried);
+    let done = haproxy(&rules("b.example.org"));
+    assert_eq!(verdict(&done, "deny if { path_beg /admin/"), Verdict::Carried);
+    assert_eq!(verdict(&done, "use_backend shop if { path_beg"), Verdict::Carried);
+}
+
+#[test]
+fn changes_of_the_path_in_a_backend_are_its_own() {
+    let text = "defaults\n mode http\nfrontend web\n bind :80\n use_backend a if { path_beg /a/ }\n \
+                use_backend b if { path_beg /b/ }\nbackend a\n http-request set-path /x\n \
+                http-request deny if { path /x/y }\n server a 10.0.0.1:80\nbackend b\n \
+                http-request deny if { path /b/y }\n server b 10.0.0.2:80\n";
+    let done = import(Peer::Haproxy, text).expect("translated");
+    assert!(matches!(verdict(&done, "deny if { path /x/y"), Verdict::Lost(_)), "{}", done.text);
+    for line in ["use_backend b", "deny if { path /b/y"] {
+        assert_eq!(verdict(&done, line), Verdict::Carried, "{}", done.text);
+    }
+}
+
+#[test]
+fn the_longest_prefix_decides_which_regular_expressions_overrule() {
+    let pass = "proxy_pass http://web;";
+    let locations = format!(
+        "location ^~ /a/ {{ return 401; }} \n location /a/b/ {{ return 402; }}\n location /c/ {{ {pass} }} \
+         location ^~ /a/b/c/ {{ return 405; }} location / {{ {pass} }}"
+    );
+    let order = |done: &Import| {
+        let status = |it: &String| it.split("status = ").nth(1).map(|it| it[..3].to_string());
+        routes(done).iter().filter_map(status).filter(|it| it != "301").collect::<Vec<_>>()
+    };
+    let done = nginx(&format!("listen 80; {locations}"));
+    assert_eq!(order(&done), ["405", "402", "401"], "{}", done.text);
+    let done = nginx(&format!("listen 80;\n location ~ php$ {{ return 406; }}\n {locations}"));
+    assert_eq!(order(&done), ["405", "402", "401", "406"], "{}", done.text);
+    let how = "its requests skip the regular expressions, which nginx compares before it";
+    assert_eq!(verdict(&done, "location /a/b/ {"), Verdict::Changes(how.to_string()));
+}
+
+#[test]
 fn a_location_that_proxies_also_redirects_to_its_slash() {
     let pass = "proxy_pass http://web/v1/;";
     let done = nginx(&format!(

@@ -6,7 +6,7 @@ use super::condition::{Acls, Matched, Test, matched, split};
 use super::proxy::Proxy;
 use super::rules::{Rule, SERVED, routes};
 use super::words::Line;
-use crate::conditions::{Meet, meet};
+use crate::conditions::{Meet, PATHS, meet};
 use crate::model::{Door, NO_PASSWORDS, Options, Route, name};
 use crate::report::Report;
 
@@ -19,8 +19,15 @@ pub(super) fn doors(proxy: &Proxy, all: &[Proxy], report: &mut Report) -> Vec<Do
         if has_several {
             door.name = name(&format!("{}-{}", proxy.name, socket.port));
         }
-        let mut building =
-            Building { proxy, all, door, is_tls: socket.is_tls, forwarded: Vec::new(), report };
+        let mut building = Building {
+            proxy,
+            all,
+            door,
+            is_tls: socket.is_tls,
+            forwarded: Vec::new(),
+            paths: Vec::new(),
+            report,
+        };
         building.build(socket);
         building.door
     };
@@ -58,6 +65,8 @@ pub(super) struct Building<'a> {
     pub(super) door: Door,
     pub(super) is_tls: bool,
     forwarded: Vec<&'static str>,
+    /// The rules so far that change the path: line number, and the requests that meet it.
+    paths: Vec<(usize, Vec<Matched>)>,
     pub(super) report: &'a mut Report,
 }
 
@@ -249,10 +258,42 @@ impl Building<'_> {
                 return;
             }
         };
-        if !is_request {
+        if is_request {
+            self.compare_path(number, &all, is_refusal);
+            if CHANGE_PATH.contains(&words.first().map_or("", String::as_str)) {
+                self.paths.push((number, all.clone()));
+            }
+        } else {
             self.own_answers(line, words, &action, &all, out);
         }
         self.act(number, action, all, out);
+    }
+
+    /// Reports a condition on a path that an earlier rule has changed. `all`: the requests that
+    /// meet it.
+    fn compare_path(&mut self, number: usize, all: &[Matched], is_refusal: bool) {
+        let has_path = |it: &Options| PATHS.iter().any(|key| it.has(key));
+        let is_compared = |it: &&Matched| has_path(&it.options) || it.except.iter().any(has_path);
+        let other = |it: &Matched| {
+            let mut options = it.options.clone();
+            PATHS.iter().for_each(|key| options.remove(key));
+            options
+        };
+        let compared: Vec<_> = all.iter().filter(is_compared).map(other).collect();
+        let meets = |it: &Matched| {
+            compared.iter().any(|condition| meet(condition, &other(it)) != Meet::Never)
+        };
+        let Some((line, _)) = self.paths.iter().find(|(_, all)| all.iter().any(meets)) else {
+            return;
+        };
+        let how = format!(
+            "HAProxy compares the path that line {line} has written; a route compares the client's"
+        );
+        if is_refusal {
+            self.report.lost(number, format!("{how}: {SERVED}"));
+        } else {
+            self.report.changes(number, how);
+        }
     }
 
     /// Notes the effect of a rule of responses on answers of the proxy itself. Those have the
@@ -360,6 +401,7 @@ impl Building<'_> {
             }
         };
         self.report.carried(line.number);
+        self.compare_path(line.number, &all, false);
         let of_pool = self.of_pool(pool);
         for condition in all {
             self.target(&condition, pool, &of_pool, changes, out);
@@ -436,18 +478,24 @@ impl Building<'_> {
             return out;
         };
         let place = Place { acls: &backend.acls, is_backend: true };
+        let before = self.paths.len();
         for line in &backend.request_rules {
             self.rule(line, true, &place, &mut out);
         }
         for line in &backend.response_rules {
             self.rule(line, false, &place, &mut out);
         }
+        self.paths.truncate(before);
         if backend.forwards && !self.forwarded.contains(&"x-forwarded-for") {
             self.forwarded.push("x-forwarded-for");
         }
         out
     }
 }
+
+/// Actions that change the path which later conditions compare.
+const CHANGE_PATH: [&str; 6] =
+    ["replace-path", "replace-pathq", "replace-uri", "set-path", "set-pathq", "set-uri"];
 
 /// The place of a redirect from http to https.
 const TO_HTTPS: &str = "https://{host}{path}{query}";

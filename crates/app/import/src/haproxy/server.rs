@@ -238,6 +238,9 @@ fn shared(
     }
     if parameters.get("proto").is_some_and(|it| it == "h2") && !proxy.is_tcp {
         pool.options.set("upstream", "http2");
+    } else if offers_http2(parameters) && !proxy.is_tcp {
+        let offers_both = parameters.get("alpn").is_some_and(|it| it.contains("http/1.1"));
+        pool.options.set("upstream", if offers_both { "auto" } else { "http2" });
     }
     if let Some(time) = parameters.get("slowstart").and_then(|it| milliseconds(it)) {
         pool.options.set("slow-start", duration(time.clamp(1000, 3_600_000)));
@@ -252,10 +255,16 @@ fn shared(
     }
 }
 
+/// Whether servers may choose HTTP/2 by ALPN.
+fn offers_http2(parameters: &Parameters) -> bool {
+    parameters.contains_key("ssl")
+        && parameters.get("alpn").is_some_and(|it| it.split(',').any(|name| name == "h2"))
+}
+
 fn parameter(number: usize, key: &str, is_template: bool, report: &mut Report) {
     match key {
         "weight" | "backup" | "disabled" | "maxconn" | "inter" | "rise" | "fall" | "port"
-        | "verifyhost" => {}
+        | "verifyhost" | "alpn" => {}
         "on-marked-down" => {
             report.changes(number, "failed checks close no connection; equipoise disable does")
         }
@@ -274,10 +283,6 @@ fn parameter(number: usize, key: &str, is_template: bool, report: &mut Report) {
         "check-ssl" | "no-check-ssl" | "check-sni" | "check-alpn" => {
             report.changes(number, "checks use TLS as the pool's traffic does")
         }
-        "alpn" => report.changes(
-            number,
-            "backends are asked by HTTP/1.1; upstream = \"http2\" of the pool asks by HTTP/2",
-        ),
         "ciphers" | "ciphersuites" => report.changes(number, "suites are those of the profile"),
         "no-verifyhost" => {
             report.changes(number, "the name in the backend's certificate is verified")

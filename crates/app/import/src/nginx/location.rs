@@ -49,6 +49,7 @@ impl Building<'_> {
         self.slashes(hosts);
         let mut has_root = false;
         for location in ordered(&server.block) {
+            self.regular_expressions(location, &server.block);
             has_root |= location.args == ["/"];
             self.location(location, hosts);
         }
@@ -64,6 +65,15 @@ impl Building<'_> {
             }
             self.headers(&[], &mut route);
             self.door.routes.push(route);
+        }
+    }
+
+    /// Reports regular expressions that nginx compares before a plain prefix within one of `^~`.
+    fn regular_expressions(&mut self, location: &Directive, block: &[Directive]) {
+        let has_some = block.iter().any(|it| it.name == "location" && it.arg(0).starts_with('~'));
+        if has_some && is_within(location, block) {
+            let how = "its requests skip the regular expressions, which nginx compares before it";
+            self.report.changes(location.number, how);
         }
     }
 
@@ -343,16 +353,24 @@ fn rules(scopes: &[&[Directive]]) -> Vec<(String, String)> {
     scopes.iter().map(of).find(|it| !it.is_empty()).unwrap_or_default()
 }
 
-/// Locations in the order in which nginx tries them: exact ones, `^~`, regular expressions, and
-/// the longest prefix.
+/// Locations in the order in which nginx tries them: exact ones, prefixes that regular expressions
+/// do not overrule, regular expressions, and the longest prefix.
 fn ordered(block: &[Directive]) -> Vec<&Directive> {
     let mut all: Vec<_> = block.iter().filter(|it| it.name == "location").collect();
     let rank = |it: &&Directive| match it.arg(0) {
         "=" => (0, 0),
         "^~" => (1, usize::MAX - it.arg(1).len()),
         "~" | "~*" => (2, 0),
-        path => (3, usize::MAX - path.len()),
+        path => (if is_within(it, block) { 1 } else { 3 }, usize::MAX - path.len()),
     };
     all.sort_by_key(rank);
     all
+}
+
+/// True for a plain prefix that begins with one of `^~`, and so comes before it.
+fn is_within(location: &Directive, block: &[Directive]) -> bool {
+    let is_outer = |it: &Directive| {
+        it.name == "location" && it.arg(0) == "^~" && location.arg(0).starts_with(it.arg(1))
+    };
+    location.args.len() == 1 && block.iter().any(is_outer)
 }
