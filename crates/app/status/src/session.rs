@@ -166,6 +166,7 @@ pub fn pool(pool: &PoolStatus, rates: &RateWindow, now: Instant) -> wire::PoolSt
             Upstream::Exclusive => "exclusive".into(),
             Upstream::Multiplexed => "multiplexed".into(),
             Upstream::Http2 => "http2".into(),
+            Upstream::Auto => "auto".into(),
         },
         backends_eligible: backends
             .clone()

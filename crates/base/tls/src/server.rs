@@ -29,7 +29,8 @@ pub enum Protocols {
 }
 
 impl Protocols {
-    pub(crate) fn alpn(self) -> Vec<Vec<u8>> {
+    /// Their names, the preferred one first.
+    pub fn alpn(self) -> Vec<Vec<u8>> {
         match self {
             Protocols::Any => Vec::new(),
             Protocols::Http1 => vec![b"http/1.1".to_vec()],

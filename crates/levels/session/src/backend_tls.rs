@@ -34,6 +34,13 @@ impl UpstreamTls {
 /// Interval between warnings that a backend's certificate expires.
 const WARN_AGAIN_SECONDS: u64 = 86_400;
 
+/// Time after which HTTP/2 is offered again to a backend that has chosen HTTP/1.1.
+const OFFER_AGAIN_SECONDS: u64 = 600;
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// The state of TLS to a backend.
 #[derive(Debug, Default)]
 pub struct BackendTls {
@@ -43,6 +50,8 @@ pub struct BackendTls {
     pub(crate) seen: CertificateSeen,
     /// When its expiry was logged, seconds since 1970.
     warned: AtomicU64,
+    /// Until when a backend that has chosen HTTP/1.1 is not asked again, seconds since 1970.
+    http1_until: AtomicU64,
     is_failing: AtomicBool,
     failure: Mutex<Failure>,
 }
@@ -66,6 +75,16 @@ impl BackendTls {
                 config
             }
         }
+    }
+
+    /// Notes that the backend has chosen HTTP/1.1, though HTTP/2 was offered.
+    pub(crate) fn chose_http1(&self) {
+        self.http1_until.store(unix_seconds() + OFFER_AGAIN_SECONDS, Relaxed);
+    }
+
+    /// Whether it has chosen HTTP/1.1 lately.
+    pub(crate) fn speaks_http1(&self) -> bool {
+        self.http1_until.load(Relaxed) > unix_seconds()
     }
 
     /// Notes a handshake that succeeded.
@@ -99,9 +118,9 @@ impl BackendTls {
 
     /// Warns once a day if the backend's certificate expires soon.
     pub(crate) fn warn_of_expiry(&self, backend: impl FnOnce() -> String) {
-        let now = SystemTime::now();
-        let Some(text) = self.valid_until().and_then(|until| expiry(until, now)) else { return };
-        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let expires = |until| expiry(until, SystemTime::now());
+        let Some(text) = self.valid_until().and_then(expires) else { return };
+        let seconds = unix_seconds();
         let warned = self.warned.load(Relaxed);
         let is_due = seconds >= warned.saturating_add(WARN_AGAIN_SECONDS);
         if is_due && self.warned.compare_exchange(warned, seconds, Relaxed, Relaxed).is_ok() {

@@ -45,6 +45,8 @@ pub enum Upstream {
     /// Requests of many clients as streams on few connections of HTTP/2, by ALPN or by prior
     /// knowledge.
     Http2,
+    /// As `Http2` at backends that choose it by ALPN, else as `Exclusive`.
+    Auto,
 }
 
 /// The header fields that a front door writes to tell backends where a request came from. A

@@ -244,7 +244,10 @@ impl Direction {
             match self.flush(cx, to) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return self.end(Turn::WriteFailed),
-                Poll::Pending => return Turn::Blocked,
+                Poll::Pending => {
+                    from.read_ahead(cx);
+                    return Turn::Blocked;
+                }
             }
             if self.at_end {
                 return match is_cut || to.poll_shutdown(cx).is_ready() {

@@ -227,6 +227,14 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
+    /// Has a stream of a connection to a backend take what has come, while its reader waits for
+    /// something else.
+    pub(crate) fn read_ahead(&self, cx: &mut Context<'_>) {
+        if let Some(stream) = self.as_stream() {
+            stream.read_ahead(cx);
+        }
+    }
+
     /// Writes some of `bytes`.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(match (&self.stream, &self.tls) {

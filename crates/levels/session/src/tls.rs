@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use equipoise_tls::NotThePeer;
+use equipoise_tls::{NotThePeer, Protocols};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
     AlertDescription, CipherSuite, ClientConfig, ClientConnection, Connection, HandshakeKind,
@@ -51,9 +51,11 @@ impl Tls {
     pub(crate) fn client(
         config: &Arc<ClientConfig>,
         name: ServerName<'static>,
+        offers: Option<Protocols>,
         buffers: &Rc<Buffers>,
     ) -> io::Result<Tls> {
-        let connection = ClientConnection::new(Arc::clone(config), name);
+        let alpn = offers.map_or_else(|| config.alpn_protocols.clone(), Protocols::alpn);
+        let connection = ClientConnection::new_with_alpn(Arc::clone(config), name, alpn);
         Ok(Tls::new(connection.map_err(failed)?.into(), None, buffers))
     }
 

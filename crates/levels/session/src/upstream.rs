@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equipoise_health::Place;
-use equipoise_tls::{ClientTls, PeerIdentity, valid_until};
+use equipoise_tls::{ClientTls, PeerIdentity, Protocols, valid_until};
 use rustls::pki_types::ServerName;
 
 use crate::backend_tls::{self, UpstreamTls};
@@ -78,6 +78,18 @@ impl Session {
         worker: &Worker,
         connected: impl FnOnce(),
     ) -> io::Result<Session> {
+        Session::open_offering(backend, tls, None, preamble, worker, connected).await
+    }
+
+    /// As [`Session::open`]; offers these protocols in the place of the pool's.
+    pub(crate) async fn open_offering(
+        backend: &BackendView,
+        tls: Option<&UpstreamTls>,
+        offers: Option<Protocols>,
+        preamble: Option<Buffer>,
+        worker: &Worker,
+        connected: impl FnOnce(),
+    ) -> io::Result<Session> {
         let (thread, line) = (worker.index, worker.lines.get().sessions);
         let connect = |address| async move {
             Ok::<_, io::Error>((Socket::connect(address, line).await?, Some(address)))
@@ -98,14 +110,14 @@ impl Session {
             Some(UpstreamTls::Peer(tls)) => {
                 connected();
                 let name = ServerName::try_from(ANY_NAME).expect("a host name");
-                socket.encrypt(Tls::client(tls.client(), name, &worker.buffers)?);
+                socket.encrypt(Tls::client(tls.client(), name, None, &worker.buffers)?);
                 poll_fn(|cx| socket.poll_handshake(cx)).await?;
                 let peer = PeerIdentity::new(socket.certificate(), tls)?;
                 peer.is(&backend.name)?;
                 Some(Proven::Peer(Box::new(peer)))
             }
             Some(UpstreamTls::Server(tls)) => {
-                prove(&mut socket, backend, tls, worker).await?;
+                prove(&mut socket, backend, tls, offers, worker).await?;
                 Some(Proven::Server(tls.clone()))
             }
         };
@@ -263,11 +275,12 @@ async fn prove(
     socket: &mut Socket,
     backend: &BackendView,
     tls: &ClientTls,
+    offers: Option<Protocols>,
     worker: &Worker,
 ) -> io::Result<()> {
     let state = &backend.live.tls;
     let name = backend.place.server_name(tls, backend.address.ip());
-    socket.encrypt(Tls::client(&state.config(tls), name, &worker.buffers)?);
+    socket.encrypt(Tls::client(&state.config(tls), name, offers, &worker.buffers)?);
     let done = poll_fn(|cx| socket.poll_handshake(cx)).await;
     if let Err(error) = done {
         let error = backend_tls::handshake_failed(&error);

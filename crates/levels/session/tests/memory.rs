@@ -2,10 +2,12 @@
 //! test of its process, since it measures the process.
 
 mod common;
+mod common_http2;
 
 use std::thread;
 
 use common::{Plan, get, request};
+use common_http2::{GET, Raw, SETTINGS, WINDOW_UPDATE};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
 use equipoise_testkit::{
@@ -17,6 +19,9 @@ const BODY_BYTES: u64 = 64 << 20;
 /// Far below the size of a body, and far above the buffers of proxy, client and backend, which
 /// share the process.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
+
+/// Streams of a client of HTTP/2 that reads nothing.
+const STREAMS: u32 = 50;
 
 fn growth_of(what: impl FnOnce(&dyn Fn())) -> u64 {
     let before = rss_bytes();
@@ -51,7 +56,8 @@ fn bodies_take_bounded_memory_even_if_nobody_reads_them() {
             "/stalled" => Answer::ok("x").intake(Intake::After(held.clone())),
             _ => Answer::pattern(2, BODY_BYTES),
         });
-        let proxy = Plan::new(upstream, &[backend.address()]).start();
+        let plan = Plan::new(upstream, &[backend.address()]).front(|front| front.http2 = true);
+        let proxy = plan.start();
         let down = growth_of(|look| {
             let mut client = proxy.connect();
             client.send(get("/down"));
@@ -71,11 +77,22 @@ fn bodies_take_bounded_memory_even_if_nobody_reads_them() {
             client.send(get("/down")).head().expect("it has begun");
             settles(|| proxy.stats.sum(|s| s.bytes_out.get()), look);
         });
+        let streams = growth_of(|look| {
+            let mut client = Raw::to(proxy.address);
+            // The largest windows: of each stream, and of the connection.
+            let window = i32::MAX as u32;
+            client.frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
+            client.frame(WINDOW_UPDATE, 0, 0, &(window - 65_535).to_be_bytes());
+            (0..STREAMS).for_each(|at| {
+                client.ask(2 * at + 1, &[GET[0], GET[1], GET[2], (":path", "/down")]);
+            });
+            settles(|| proxy.stats.sum(|s| s.bytes_out.get()), look);
+        });
         assert!(
-            [down, up, unread].iter().all(|growth| *growth < GROWTH_BYTES_MAX),
-            "{upstream:?}: {down} bytes more for a body down, {up} up, {unread} unread"
+            [down, up, unread, streams].iter().all(|growth| *growth < GROWTH_BYTES_MAX),
+            "{upstream:?}: {down} bytes more for a body down, {up} up, {unread} unread, {streams} on streams"
         );
-        proxy.assert_drops(&[(Reason::ClientGone, 1)]);
+        assert!(eventually(|| proxy.drops(Reason::ClientGone) == 1 + u64::from(STREAMS)));
         gate.open();
     }
 }

@@ -359,3 +359,48 @@ fn a_backend_that_does_not_agree_on_http2_gets_no_request() {
     }
     assert!(backend.heads().is_empty());
 }
+
+/// A proxy with `auto` to a backend whose TLS has these protocols.
+fn auto_to(site: &Site, backend: SocketAddr, protocols: Protocols) -> (Proxy, Proxy) {
+    let tls = behind_tls(site, TlsOptions { protocols, ..TlsOptions::default() }, backend);
+    (before(site, Upstream::Auto, &[tls.address]), tls)
+}
+
+#[test]
+fn a_backend_that_chooses_http2_gets_streams() {
+    let site = Site::new();
+    let backend = Http2Backend::says("streams");
+    let (proxy, _tls) = auto_to(&site, backend.address, Protocols::Http2);
+    for _ in 0..5 {
+        assert_eq!(proxy.ask(post("/", "abc")).text(), "streams");
+    }
+    assert_eq!((backend.connections(), backend.heads().len()), (1, 5));
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn a_backend_that_chooses_http1_gets_sessions_and_the_first_is_that_of_the_offer() {
+    let site = Site::new();
+    for protocols in [Protocols::Http1, Protocols::Any] {
+        let backend = HttpBackend::always(Answer::ok("sessions"));
+        let (proxy, _tls) = auto_to(&site, backend.address(), protocols);
+        for _ in 0..5 {
+            assert_eq!(proxy.ask(post("/", "abc")).text(), "sessions", "{protocols:?}");
+        }
+        let live = &proxy.backends[0].live;
+        assert_eq!(live.stats.sum(|stats| stats.sessions_opened.get()), 1);
+        assert_eq!(live.stats.sum(|stats| stats.failures.iter().map(|it| it.get()).sum()), 0);
+        proxy.assert_drops(&[]);
+    }
+}
+
+#[test]
+fn an_upgrade_takes_a_session_of_http1_where_http2_is_offered_too() {
+    let site = Site::new();
+    let backend = HttpBackend::always(Answer::ok("whole"));
+    let (proxy, _tls) = auto_to(&site, backend.address(), Protocols::Http2);
+    let upgrade = common::request("GET", "/", "Connection: upgrade\r\nUpgrade: websocket\r\n");
+    assert_eq!(proxy.ask(upgrade).text(), "whole");
+    assert_eq!(backend.requests().len(), 1);
+    proxy.assert_drops(&[]);
+}

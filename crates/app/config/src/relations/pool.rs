@@ -64,7 +64,7 @@ pub(super) fn scheduling(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
         findings.warning(pool.at(Pool::HASH_BY), &pool.path_of(Pool::HASH_BY), text.to_string());
     }
     if pool.given(Pool::HEDGE) && pool.get(Pool::UPSTREAM) == Upstream::Multiplexed {
-        let text = "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"` or `\"http2\"`";
+        let text = "a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`, `\"http2\"` or `\"auto\"`";
         findings.error(pool.at(Pool::HEDGE), &pool.path_of(Pool::HEDGE), text.to_string());
     }
     let upstream = pool.get(Pool::UPSTREAM);
@@ -74,13 +74,18 @@ pub(super) fn scheduling(pool: View<'_, Pool>, findings: &mut Findings<'_>) {
         findings.error(health.at(Health::GRPC), &health.path_of(Health::GRPC), text.into());
     }
     let name = upstream.word();
-    let (multiplexed, http2) = (upstream == Upstream::Multiplexed, upstream == Upstream::Http2);
+    if upstream == Upstream::Auto && !pool.given(Pool::TLS) {
+        let text = "HTTP/2 is agreed on by ALPN, which is a part of TLS; accepted: `tls` of the pool, or another `upstream`";
+        findings.error(pool.at(Pool::UPSTREAM), &pool.path_of(Pool::UPSTREAM), text.to_string());
+    }
+    let multiplexed = upstream == Upstream::Multiplexed;
+    let may_be_http2 = matches!(upstream, Upstream::Http2 | Upstream::Auto);
     let options = [
         (Pool::MULTIPLEX_SESSIONS.any(), multiplexed),
         (Pool::MULTIPLEX_DEPTH.any(), multiplexed),
         (Pool::MULTIPLEX_SLOW.any(), multiplexed),
-        (Pool::STREAMS_MAX.any(), http2),
-        (Pool::IDLE_SESSIONS_MAX.any(), !http2),
+        (Pool::STREAMS_MAX.any(), may_be_http2),
+        (Pool::IDLE_SESSIONS_MAX.any(), upstream != Upstream::Http2),
     ];
     for (option, _) in options.into_iter().filter(|(option, used)| !used && pool.given(*option)) {
         let text = format!("has no effect: `upstream` is \"{name}\"");

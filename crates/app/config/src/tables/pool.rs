@@ -192,6 +192,11 @@ impl Choice for Upstream {
             Upstream::Http2,
             "requests of many clients as streams of few HTTP/2 connections; without `tls` the backends have to know it (prior knowledge)",
         ),
+        (
+            "auto",
+            Upstream::Auto,
+            "as \"http2\" at backends that choose HTTP/2 by ALPN, else as \"exclusive\"; needs `tls`",
+        ),
     ]);
 }
 

@@ -28,7 +28,11 @@ fn options_that_exclude_each_other_are_errors() {
             ),
             (
                 "upstream = 'multiplexed'\nhedge = 'p95'",
-                "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"` or `\"http2\"`",
+                "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`, `\"http2\"` or `\"auto\"`",
+            ),
+            (
+                "upstream = 'auto'",
+                "f:8:12: pool.p.upstream: HTTP/2 is agreed on by ALPN, which is a part of TLS; accepted: `tls` of the pool, or another `upstream`",
             ),
             (
                 "tls = { verify = false }\nhealth = { grpc = '' }",

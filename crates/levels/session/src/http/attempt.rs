@@ -26,7 +26,7 @@ use super::tries::Failure;
 use crate::lease::{Lease, outcome_of};
 use crate::reason::Reason;
 use crate::route::RetryOn;
-use crate::socket::poll_fill;
+use crate::socket::{Socket, poll_fill};
 use crate::stats::count_status;
 use crate::tls::is_refusal;
 use crate::upstream::Session;
@@ -247,7 +247,7 @@ impl ClientConnection {
                         if !head.is_interim() {
                             return Ok(head);
                         }
-                        Box::pin(self.pass_interim(outgoing, answer)).await?;
+                        Box::pin(self.pass_interim(&upstream.session.socket, outgoing, answer)).await?;
                         scanner = HeadScanner::default();
                         if input.is_empty() {
                             upstream.input = None;
@@ -332,13 +332,21 @@ impl ClientConnection {
     /// answers no request.
     async fn pass_interim(
         &mut self,
+        backend: &Socket,
         outgoing: &Outgoing,
         answer: &mut Vec<u8>,
     ) -> Result<(), Reason> {
         if !outgoing.head.http10 {
             self.arm(Instant::now(), self.door.view().config.timeouts.idle);
             let mut sent = 0;
-            poll_fn(|cx| self.poll_send(cx, answer, &mut sent)).await?;
+            poll_fn(|cx| {
+                let poll = self.poll_send(cx, answer, &mut sent);
+                if poll.is_pending() {
+                    backend.read_ahead(cx);
+                }
+                poll
+            })
+            .await?;
         }
         answer.clear();
         Ok(())

@@ -18,8 +18,8 @@ use tokio::time::sleep_until;
 
 use super::attempt::{Attempt, Outgoing, Upstream};
 use super::connection::ClientConnection;
+use super::http2::upstream::is_http2;
 use super::tries::Tries;
-use crate::config;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::socket::poll_fill;
@@ -45,7 +45,7 @@ impl ClientConnection {
         tries: &Tries,
         outgoing: &mut Outgoing,
     ) -> (Attempt, Lease) {
-        let (session, begun) = match self.session(&lease, tries).await {
+        let (session, begun) = match self.session(&lease, tries, false).await {
             Ok(opened) => opened,
             Err(failure) => return (Attempt::Failed(failure), lease),
         };
@@ -156,8 +156,12 @@ impl ClientConnection {
         let header = self.proxy_header(second);
         let worker = Rc::clone(&self.worker);
         let mut connect = pin!(async {
-            if second.pool().options.upstream == config::Upstream::Http2 {
-                return worker.http2.open(&worker, second).await;
+            if is_http2(second, false) {
+                let opened = worker.http2.open(&worker, second).await;
+                // It may have chosen HTTP/1.1 now.
+                if opened.is_ok() || is_http2(second, false) {
+                    return opened;
+                }
             }
             let opened = Session::open(second.backend(), tls, header, &worker, || ()).await;
             opened.map_err(|error| connect_failure(&error))

@@ -14,12 +14,12 @@ use super::attempt::Outgoing;
 use super::connection::ClientConnection;
 use super::edits::ResponseEdits;
 use super::head::{Framing, HeadScanner};
+use super::http2::upstream::is_http2;
 use super::pump::{Pump, Shape};
 use super::request::RequestHead;
 use super::response::{HEAD_BYTES_MAX, NodeFields, Reply, ResponseHead, read_response};
 use super::routed::Routed;
 use crate::buffer::Buffer;
-use crate::config::Upstream;
 use crate::deadline::Deadline;
 use crate::lease::{Lease, outcome_of};
 use crate::reason::Reason;
@@ -177,11 +177,15 @@ impl RequestCopy {
     /// A session to the leased backend.
     async fn session(&self, lease: &Lease) -> Result<Box<Session>, Reason> {
         let (worker, options) = (&self.worker, &lease.pool().options);
-        if options.upstream == Upstream::Http2 {
-            return match worker.http2.try_open(worker, lease) {
-                Some(session) => Ok(Box::new(session)),
-                None => worker.http2.open(worker, lease).await.map(Box::new),
+        if is_http2(lease, false) {
+            let opened = match worker.http2.try_open(worker, lease) {
+                Some(session) => Ok(session),
+                None => worker.http2.open(worker, lease).await,
             };
+            // It may have chosen HTTP/1.1 now.
+            if opened.is_ok() || is_http2(lease, false) {
+                return opened.map(Box::new);
+            }
         }
         let tls = options.tls.as_ref();
         if let Some(session) = worker.idle.take(lease.backend(), tls) {

@@ -36,6 +36,7 @@ mod proxied;
 mod pump;
 mod redirect;
 mod request;
+mod resets;
 mod respond;
 mod response;
 mod routed;

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::connection::ClientConnection;
+use super::http2::upstream::is_http2;
 use super::tries::{Failure, Sessions, Tries};
-use crate::config::Upstream;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::upstream::{Session, connect_failure};
@@ -20,13 +20,20 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 impl ClientConnection {
     /// A session of the request's own to the leased backend, and since when the response on it is
     /// awaited.
+    ///
+    /// `upgrades`: the request asks for another protocol.
     pub(super) async fn session(
         &mut self,
         lease: &Lease,
         tries: &Tries,
+        upgrades: bool,
     ) -> Result<(Box<Session>, Instant), Failure> {
-        if lease.pool().options.upstream == Upstream::Http2 {
-            return self.stream(lease, tries).await;
+        if is_http2(lease, upgrades) {
+            let opened = self.stream(lease, tries).await;
+            // It may have chosen HTTP/1.1 now.
+            if opened.is_ok() || is_http2(lease, upgrades) {
+                return opened;
+            }
         }
         if tries.sessions == Sessions::Any
             && let Some(session) = self.take_session(lease)

@@ -166,6 +166,7 @@ impl ClientConnection {
         if to_client {
             // The backend waits for the client now, as far as the buffers between them are full.
             upstream.lease.give_permit_back();
+            upstream.session.socket.read_ahead(cx);
         }
         let overdue = if to_client { Reason::ClientStalled } else { Reason::UpstreamStalled };
         match self.interruption(upstream.lease, overdue) {

@@ -243,7 +243,7 @@ impl ClientConnection {
         tries: &Tries,
         outgoing: &mut Outgoing,
     ) -> Attempt {
-        match self.session(lease, tries).await {
+        match self.session(lease, tries, outgoing.head.upgrade).await {
             Ok((session, begun)) => self.attempt(lease, session, outgoing, begun).await,
             Err(failure) => Attempt::Failed(failure),
         }

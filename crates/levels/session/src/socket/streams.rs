@@ -28,6 +28,10 @@ pub(crate) trait BackendStream {
 
     /// Whether the backend has said that it did nothing with the request.
     fn is_unprocessed(&self) -> bool;
+
+    /// Takes what has come while nobody reads, because the client takes no more: `h2` bounds how
+    /// many small frames of a connection it holds. Bounded by the stream's window.
+    fn read_ahead(&self, cx: &mut Context<'_>);
 }
 
 /// A stream of a client's connection, which takes the place of the kernel's socket.

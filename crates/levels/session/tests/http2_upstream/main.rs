@@ -7,6 +7,7 @@ mod common_http2;
 mod faults;
 
 use std::future::poll_fn;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use bytes::Bytes;
 use common::{Plan, Proxy, get, post, post_chunked, request as ask};
 use common_http2::backend::{Arrived, Http2Backend, RawBackend, response};
 use common_http2::{
-    Connection, END_STREAM, GOAWAY, HEADERS, begin, read, read_body, request, run, send,
+    Connection, DATA, END_STREAM, GET, GOAWAY, HEADERS, Raw, SETTINGS, WINDOW_UPDATE, begin, frame,
+    read, read_body, request, run, send,
 };
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
@@ -418,6 +420,43 @@ fn a_client_that_does_not_read_holds_up_no_other() {
         assert_eq!(client.ask(get("/")).expect("a response").text(), "ok");
     }
     assert_eq!(backend.connections(), 1);
+}
+
+/// `h2` bounds how many small frames it holds, whatever the windows permit.
+#[test]
+fn small_messages_to_a_client_that_does_not_read_hold_up_no_other() {
+    const MESSAGES: usize = 20_000;
+    let backend = RawBackend::start();
+    let plan = Plan::new(Upstream::Http2, &[backend.address()]).front(|front| front.http2 = true);
+    let proxy = plan.pool(|pool| pool.streams_max = 10).start();
+    let mut slow = Raw::to(proxy.address);
+    // SETTINGS_INITIAL_WINDOW_SIZE is 0.
+    slow.frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]).ask(1, &GET);
+    let mut raw = backend.accept(&[]);
+    assert_eq!(raw.read_until(HEADERS).stream, 1);
+    response(&mut raw, 1, &[(":status", "200")], 0);
+    let messages = frame(DATA, 0, 1, b"0123456789").repeat(MESSAGES);
+    raw.0.write_all(&messages).expect("they are taken");
+    raw.meet();
+    let mut other = proxy.connect();
+    other.send(get("/"));
+    assert_eq!(raw.read_until(HEADERS).stream, 3);
+    response(&mut raw, 3, &[(":status", "204")], END_STREAM);
+    assert_eq!(other.response().expect("a response").status(), 204);
+    raw.frame(DATA, END_STREAM, 1, &[]);
+    for stream in [0, 1] {
+        slow.frame(WINDOW_UPDATE, 0, stream, &(1u32 << 20).to_be_bytes());
+    }
+    let mut received = Vec::new();
+    loop {
+        let frame = slow.read_until(DATA);
+        received.extend_from_slice(&frame.payload);
+        if frame.flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    assert!(received == b"0123456789".repeat(MESSAGES), "{} bytes", received.len());
+    proxy.assert_drops(&[]);
 }
 
 #[test]

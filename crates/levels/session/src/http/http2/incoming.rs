@@ -1,8 +1,9 @@
 //! A body that arrives over HTTP/2 or HTTP/3, as HTTP/1.1 writes it.
 
+use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 use http::HeaderMap;
 
@@ -54,9 +55,55 @@ impl Source for RecvStream {
     }
 }
 
+/// Parts of a payload shorter than this are kept as one block: a part costs as much in `h2`,
+/// whatever its length.
+const SMALL_BYTES: usize = 256;
+
+/// Parts of the payload that the engine has not asked for.
+struct Ahead<E> {
+    parts: VecDeque<Bytes>,
+    /// Small parts behind the others.
+    small: BytesMut,
+    /// The end of the payload, or its failure.
+    end: Option<Result<(), E>>,
+}
+
+impl<E> Ahead<E> {
+    fn new() -> Ahead<E> {
+        Ahead { parts: VecDeque::new(), small: BytesMut::new(), end: None }
+    }
+
+    fn push(&mut self, part: Bytes) {
+        if part.len() < SMALL_BYTES {
+            self.small.extend_from_slice(&part);
+            return;
+        }
+        if !self.small.is_empty() {
+            self.parts.push_back(self.small.split().freeze());
+        }
+        self.parts.push_back(part);
+    }
+
+    /// The next part, or the end; `None` if more has to come.
+    fn take(&mut self) -> Option<Option<Result<Bytes, E>>> {
+        if let Some(part) = self.parts.pop_front() {
+            return Some(Some(Ok(part)));
+        }
+        if !self.small.is_empty() {
+            return Some(Some(Ok(self.small.split().freeze())));
+        }
+        match self.end.take()? {
+            Ok(()) => Some(None),
+            Err(error) => Some(Some(Err(error))),
+        }
+    }
+}
+
 /// The body of a message on its way to the engine.
-pub(in crate::http) struct Incoming<S = RecvStream> {
+pub(in crate::http) struct Incoming<S: Source = RecvStream> {
     body: S,
+    /// Present once something was read ahead of the engine.
+    ahead: Option<Box<Ahead<S::Error>>>,
     message: Message,
     framing: Framing,
     /// Bytes of head or coding, then bytes of the payload, that were not taken.
@@ -80,6 +127,7 @@ impl<S: Source> Incoming<S> {
     ) -> Incoming<S> {
         Incoming {
             body,
+            ahead: None,
             message,
             framing,
             coding: before,
@@ -131,7 +179,7 @@ impl<S: Source> Incoming<S> {
             if self.is_read {
                 return Poll::Ready(Ok(false));
             }
-            match self.body.poll_data(cx) {
+            match self.poll_data(cx) {
                 Poll::Ready(Some(bytes)) => self.begin(bytes?),
                 // A client may use a chunk only once its line has ended.
                 Poll::Pending if std::mem::take(&mut self.is_chunk_open) => {
@@ -145,6 +193,27 @@ impl<S: Source> Incoming<S> {
             }
         }
         Poll::Ready(Ok(true))
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, S::Error>>> {
+        match self.ahead.as_mut().and_then(|ahead| ahead.take()) {
+            Some(taken) => Poll::Ready(taken),
+            None => self.body.poll_data(cx),
+        }
+    }
+
+    /// Takes what has come while the engine does not read. The other side may send no more in its
+    /// place before the engine has read it, so that its window bounds what is held here.
+    pub(in crate::http) fn read_ahead(&mut self, cx: &mut Context<'_>) {
+        while !self.is_read && self.ahead.as_ref().is_none_or(|ahead| ahead.end.is_none()) {
+            let Poll::Ready(read) = self.body.poll_data(cx) else { return };
+            let ahead = self.ahead.get_or_insert_with(|| Box::new(Ahead::new()));
+            match read {
+                Some(Ok(part)) => ahead.push(part),
+                Some(Err(error)) => ahead.end = Some(Err(error)),
+                None => ahead.end = Some(Ok(())),
+            }
+        }
     }
 
     fn begin(&mut self, bytes: Bytes) {

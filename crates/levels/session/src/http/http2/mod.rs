@@ -20,6 +20,14 @@ pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 /// Bytes of a body that are handed to `h2` ahead of what the other side has taken.
 const SEND_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes that `h2` reads in a turn of a connection's task. The tasks of streams take what has come
+/// between two turns.
+pub(super) const TURN_BYTES: usize = 64 << 10;
+
+/// Bytes by which the DATA frames in `h2` may be shorter than 256, in all. A turn cannot bring more
+/// than a third of it.
+const DATA_FRAME_BUDGET: usize = 4 << 20;
+
 /// Header fields that the engine may add to those that it received.
 const FIELDS_ADDED: usize = 16;
 

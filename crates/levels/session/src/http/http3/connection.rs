@@ -20,9 +20,10 @@ use super::request::{self, Arrived};
 use super::{field_bytes_max, reset};
 use crate::deadline::Deadline;
 use crate::door::Door;
-use crate::http::http2::downstream::{LEAVE_WITHIN, RESETS_MAX};
+use crate::http::http2::downstream::LEAVE_WITHIN;
 use crate::http::identity_lines;
 use crate::http::logged::log_unread;
+use crate::http::resets::Resets;
 use crate::reason::Reason;
 use crate::worker::{ClientHashes, Phase, Worker};
 
@@ -36,8 +37,7 @@ pub(super) struct Shared {
     pub(super) identity: Option<Rc<[u8]>>,
     /// Requests that are served.
     open: Cell<usize>,
-    /// Requests that the client reset, less those that ended.
-    resets: Cell<u32>,
+    pub(super) resets: Resets,
     /// Why the connection has to be closed.
     failed: Cell<Option<Code>>,
     /// The task of the connection.
@@ -45,14 +45,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn ended(&self) {
-        self.resets.set(self.resets.get().saturating_sub(1));
-    }
-
-    pub(super) fn was_reset(&self) {
-        self.resets.set(self.resets.get() + 1);
-    }
-
     /// Has the connection closed.
     pub(super) fn fail(&self, code: Code) {
         self.failed.set(Some(code));
@@ -130,7 +122,7 @@ pub(super) async fn serve(
         hashes: ClientHashes::new(peer, view.config.listen),
         identity: certificate.and_then(|it| identity_lines(door, &it)),
         open: Cell::new(0),
-        resets: Cell::new(0),
+        resets: Resets::new(Instant::now()),
         failed: Cell::new(None),
         waker: RefCell::default(),
     };
@@ -183,7 +175,7 @@ impl Serving {
             // Counted with the request that was at fault.
             return Poll::Ready(Event::Ended(None));
         }
-        if self.shared.resets.get() > RESETS_MAX {
+        if self.shared.resets.are_too_many() {
             self.quic.close(code_of(Code::H3_EXCESSIVE_LOAD), &[]);
             return Poll::Ready(Event::Ended(Some(Reason::Http3Flood)));
         }

@@ -118,10 +118,10 @@ pub(super) async fn serve(open: Open, arrived: Arrived) {
     match ended {
         Ended::Whole => {
             settle(&stream, &open, &deadline).await;
-            shared.ended();
+            shared.resets.ended();
         }
         Ended::Cut => {}
-        Ended::Reset => shared.was_reset(),
+        Ended::Reset => shared.resets.add(Instant::now()),
         Ended::Faulty(fault) => blame(&open, fault),
     }
 }
@@ -211,7 +211,7 @@ async fn refuse(open: &Open, mut send: SendStream, refused: Refused, deadline: &
     };
     door.dropped(reason);
     log_unread(worker, door, shared.peer, reason);
-    shared.was_reset();
+    shared.resets.add(Instant::now());
     match refused {
         Refused::Late => reset(&mut send, Code::H3_REQUEST_CANCELLED),
         Refused::Fault(Fault::Stream(code)) => reset(&mut send, code),
@@ -243,7 +243,7 @@ async fn refuse(open: &Open, mut send: SendStream, refused: Refused, deadline: &
 fn blame(open: &Open, fault: Fault) {
     let shared = &open.0;
     shared.door.dropped(Reason::Http3Protocol);
-    shared.was_reset();
+    shared.resets.add(Instant::now());
     if let Fault::Connection(code) = fault {
         shared.fail(code);
     }

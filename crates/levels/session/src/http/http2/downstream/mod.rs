@@ -33,11 +33,12 @@ use h2::server::{Builder, Connection};
 use self::priority::Urgencies;
 use self::tasks::Arrived;
 use self::transport::{Outbox, Transport};
-use super::{SEND_BYTES_MAX, STREAM_WINDOW};
+use super::{DATA_FRAME_BUDGET, SEND_BYTES_MAX, STREAM_WINDOW};
 use crate::door::Door;
 use crate::http::connection::ClientConnection;
 use crate::http::logged::log_unread;
 use crate::http::proxied::ProxyFacts;
+use crate::http::resets::{RESETS_MAX, Resets};
 use crate::reason::Reason;
 use crate::socket::Socket;
 use crate::worker::{ClientHashes, Phase, Worker};
@@ -47,10 +48,6 @@ pub(crate) use tasks::StreamTasks;
 /// Bytes that a client may send on all streams of a connection, ahead of what the backends have
 /// taken.
 pub(in crate::http) const CONNECTION_WINDOW: u32 = 1 << 20;
-
-/// A client may reset this many requests more than it lets end; then it loses the connection. A
-/// browser that leaves a page resets all that the page still loads.
-pub(in crate::http) const RESETS_MAX: u32 = 200;
 
 /// The time after a GOAWAY in which a client without open streams has to close.
 pub(in crate::http) const LEAVE_WITHIN: Duration = Duration::from_secs(1);
@@ -68,8 +65,7 @@ struct Shared {
     socket: Rc<Socket>,
     /// Requests that are served.
     open: Cell<usize>,
-    /// Requests that the client reset, less those that ended.
-    resets: Cell<u32>,
+    resets: Resets,
     /// Responses under way.
     urgencies: Rc<Urgencies>,
     /// The task of the connection.
@@ -81,14 +77,6 @@ impl Shared {
     fn enter(self: &Rc<Self>) -> Open {
         self.open.set(self.open.get() + 1);
         Open(Rc::clone(self))
-    }
-
-    fn ended(&self) {
-        self.resets.set(self.resets.get().saturating_sub(1));
-    }
-
-    fn was_reset(&self) {
-        self.resets.set(self.resets.get() + 1);
     }
 
     fn wake(&self) {
@@ -141,7 +129,7 @@ pub(in crate::http) async fn serve(mut client: ClientConnection) {
                 proxy: client.proxy.take(),
                 socket: Rc::clone(&client.client),
                 open: Cell::new(0),
-                resets: Cell::new(0),
+                resets: Resets::new(Instant::now()),
                 urgencies: Rc::default(),
                 waker: RefCell::default(),
             });
@@ -167,6 +155,8 @@ fn builder(limits: &crate::config::Limits) -> Builder {
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buffer_size(SEND_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX as usize)
+        .data_frame_budget(DATA_FRAME_BUDGET)
         .enable_connect_protocol();
     builder
 }
@@ -176,8 +166,9 @@ fn builder(limits: &crate::config::Limits) -> Builder {
 enum State {
     /// New streams are accepted.
     Serving,
-    /// GOAWAY was sent; the streams that the client opened before it knew that are served.
-    Leaving,
+    /// GOAWAY was sent at this time; the streams that the client opened before it knew that are
+    /// served.
+    Leaving(Instant),
     /// GOAWAY was sent, and nothing is accepted.
     Cut(Option<Reason>),
 }
@@ -186,7 +177,7 @@ impl State {
     /// Why the connection ends, if it ends badly.
     fn reason(self) -> Option<Reason> {
         match self {
-            State::Serving | State::Leaving => None,
+            State::Serving | State::Leaving(_) => None,
             State::Cut(reason) => reason,
         }
     }
@@ -203,7 +194,7 @@ struct Serving<'a> {
 impl Serving<'_> {
     /// Serves the streams to the end of the connection. Returns the reason if it ended badly.
     async fn run(mut self) -> Option<Reason> {
-        let mut idle = Idle { since_sent: None };
+        let mut idle = Idle { since: None };
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         *self.shared.waker.borrow_mut() = Some(waker);
         poll_fn(|cx| {
@@ -227,16 +218,16 @@ impl Serving<'_> {
             if self.state == State::Serving && is_stopping {
                 self.leave();
             } else if self.state != State::Cut(Some(Reason::Http2Flood))
-                && shared.resets.get() > RESETS_MAX
+                && shared.resets.are_too_many()
             {
                 self.cut(Some(Reason::Http2Flood));
             } else if self.is_idle_for_too_long(idle) {
                 match self.state {
                     State::Serving => self.leave(),
-                    State::Leaving => self.cut(None),
+                    State::Leaving(_) => self.cut(None),
                     State::Cut(reason) => return Poll::Ready(reason),
                 }
-                idle.since_sent = None;
+                idle.since = None;
             } else {
                 return Poll::Pending;
             }
@@ -255,6 +246,9 @@ impl Serving<'_> {
                 return closed.map(|closed| closed.err().and_then(|error| reason_of(&error)));
             }
             match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((_, mut respond)))) if self.has_left() => {
+                    respond.send_reset(h2::Reason::REFUSED_STREAM);
+                }
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let arrived = Arrived { request, respond };
                     let open = self.shared.enter();
@@ -270,7 +264,13 @@ impl Serving<'_> {
     /// Sends GOAWAY, and serves the streams that are open.
     fn leave(&mut self) {
         self.connection.graceful_shutdown();
-        self.state = State::Leaving;
+        self.state = State::Leaving(Instant::now());
+    }
+
+    /// Whether the client should know of the GOAWAY. `h2` accepts its streams until it has answered
+    /// a PING.
+    fn has_left(&self) -> bool {
+        matches!(self.state, State::Leaving(since) if since.elapsed() >= LEAVE_WITHIN)
     }
 
     /// Sends the last GOAWAY.
@@ -286,20 +286,21 @@ impl Serving<'_> {
     /// Whether there was no open stream, and nothing was sent, for as long as the client may be
     /// idle.
     fn is_idle_for_too_long(&self, idle: &mut Idle) -> bool {
-        let (deadline, sent) = (&self.client.deadline, self.client.client.sent());
+        let deadline = &self.client.deadline;
+        let moved = (self.client.client.sent(), self.client.client.received());
         let is_cutting = self.shared.worker.phase.get() == Phase::Cutting;
         if self.shared.open.get() > 0 && !matches!(self.state, State::Cut(_)) {
-            idle.since_sent = None;
+            idle.since = None;
             deadline.clear();
             return false;
         }
-        if idle.since_sent == Some(sent) {
+        if idle.since.is_some_and(|since| !since.has_sent_data(moved)) {
             return deadline.is_past() || is_cutting;
         }
-        idle.since_sent = Some(sent);
+        idle.since = Some(Moved { sent: moved.0, received: moved.1 });
         let within = match self.state {
             State::Serving => self.shared.door.view().config.timeouts.idle,
-            State::Leaving | State::Cut(_) => LEAVE_WITHIN,
+            State::Leaving(_) | State::Cut(_) => LEAVE_WITHIN,
         };
         deadline.set(Instant::now(), within);
         false
@@ -308,8 +309,23 @@ impl Serving<'_> {
 
 /// A connection without open streams.
 struct Idle {
-    /// Bytes that had been sent to the client when the deadline was set.
-    since_sent: Option<u64>,
+    /// When the deadline was set.
+    since: Option<Moved>,
+}
+
+/// Bytes that were sent to the client and received from it, ever.
+#[derive(Clone, Copy)]
+struct Moved {
+    sent: u64,
+    received: u64,
+}
+
+impl Moved {
+    /// Whether some of a response has been sent since. The answers to PING and SETTINGS are not
+    /// longer than these.
+    fn has_sent_data(self, (sent, received): (u64, u64)) -> bool {
+        sent - self.sent > received - self.received
+    }
 }
 
 /// The reason of a connection's end; none if the client has just closed it.

@@ -19,6 +19,10 @@ use crate::http::served::ServedStream;
 use crate::socket::ClientStream;
 use crate::worker::Worker;
 
+/// Heads of interim responses of a request, in bytes. `h2` holds them, whatever the client takes,
+/// so that further ones are left out.
+const INTERIM_BYTES_MAX: usize = 64 << 10;
+
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -95,6 +99,8 @@ struct State {
     /// The body of the final response, once its head was sent.
     response: Option<Outgoing>,
     turns: Turns,
+    /// Bytes of the heads of interim responses.
+    interim_bytes: usize,
     ended: Option<Ended>,
 }
 
@@ -108,7 +114,8 @@ impl Http2Stream {
         task: Waker,
         worker: Rc<Worker>,
     ) -> Http2Stream {
-        let state = State { request, respond, asked, response: None, turns, ended: None };
+        let (response, interim_bytes, ended) = (None, 0, None);
+        let state = State { request, respond, asked, response, turns, interim_bytes, ended };
         Http2Stream { state: RefCell::new(state), task, worker }
     }
 
@@ -209,6 +216,10 @@ impl State {
         let known = &mut worker.streams.known_fields();
         let head = read_response(bytes, self.asked, known).map_err(|_| Ended::Cut)?;
         if head.response.status().is_informational() {
+            self.interim_bytes += head.bytes;
+            if self.interim_bytes > INTERIM_BYTES_MAX {
+                return Ok(head.bytes);
+            }
             let sent = self.respond.send_informational(head.response);
             return sent.map(|()| head.bytes).map_err(|_| Ended::Reset);
         }
@@ -236,6 +247,7 @@ impl ServedStream for Http2Stream {
         let state = &mut *self.state.borrow_mut();
         if state.ended.is_none() {
             state.flush(cx);
+            state.request.read_ahead(cx);
         }
         state.ended.map_or(Poll::Pending, Poll::Ready)
     }

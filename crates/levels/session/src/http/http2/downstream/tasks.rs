@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -127,7 +128,7 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
         door.dropped(Reason::Http2Protocol);
         log_unread(worker, door, shared.peer, Reason::Http2Protocol);
         arrived.respond.send_reset(h2::Reason::PROTOCOL_ERROR);
-        shared.was_reset();
+        shared.resets.add(Instant::now());
         return;
     };
     let asked = match parts.method {
@@ -164,8 +165,8 @@ async fn serve(open: Open, mut arrived: Arrived, waker: &Waker, deadline: &Rc<De
         None => send_rest(&*stream, &shared.worker, door, deadline).await,
     };
     match ended {
-        Ended::Whole => shared.ended(),
+        Ended::Whole => shared.resets.ended(),
         Ended::Cut => {}
-        Ended::Reset => shared.was_reset(),
+        Ended::Reset => shared.resets.add(Instant::now()),
     }
 }

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::buffer::{Buffer, Buffers};
+use crate::http::http2::TURN_BYTES;
 use crate::socket::Socket;
 
 /// Frames that the kernel has not accepted yet.
@@ -23,12 +24,15 @@ pub(super) struct Outbox {
     held: RefCell<Option<Buffer>>,
     /// The kernel had no more to read in this turn of the task, which will be woken.
     is_drained: Cell<bool>,
+    /// Bytes that were read in this turn.
+    read: Cell<usize>,
 }
 
 impl Outbox {
     pub(super) fn new(client: Rc<Socket>, buffers: &Rc<Buffers>) -> Rc<Outbox> {
         let buffers = Rc::clone(buffers);
-        Rc::new(Outbox { client, buffers, held: RefCell::default(), is_drained: Cell::new(false) })
+        let (is_drained, read) = (Cell::new(false), Cell::new(0));
+        Rc::new(Outbox { client, buffers, held: RefCell::default(), is_drained, read })
     }
 
     /// Begins a turn of the task: there may be something to read.
@@ -36,6 +40,7 @@ impl Outbox {
     /// `h2` tries to read each time that it is asked for a stream.
     pub(super) fn begin_turn(&self) {
         self.is_drained.set(false);
+        self.read.set(0);
     }
 
     /// Ready when the kernel has accepted everything.
@@ -96,9 +101,16 @@ impl AsyncRead for Transport {
         if self.outbox.is_drained.get() {
             return Poll::Pending;
         }
+        if self.outbox.read.get() >= TURN_BYTES {
+            self.outbox.is_drained.set(true);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         match self.outbox.client.poll_read(cx, into.initialize_unfilled()) {
             Poll::Ready(read) => {
-                into.advance(read?);
+                let count = read?;
+                self.outbox.read.set(self.outbox.read.get() + count);
+                into.advance(count);
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use equipoise_tls::Protocols;
 use h2::client::{Connection, SendRequest};
 use http::uri::Scheme;
 use tokio::sync::Notify;
@@ -19,7 +20,7 @@ use super::transport::Transport;
 use crate::backend_tls::UpstreamTls;
 use crate::config::Upstream;
 use crate::deadline::Deadline;
-use crate::http::http2::{SEND_BYTES_MAX, STREAM_WINDOW};
+use crate::http::http2::{DATA_FRAME_BUDGET, SEND_BYTES_MAX, STREAM_WINDOW};
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::lease::Lease;
 use crate::reason::Reason;
@@ -67,6 +68,8 @@ struct Options {
     idle: Duration,
     streams_max: usize,
     tls: Option<UpstreamTls>,
+    /// For a session of HTTP/1.1, if the pool permits that; the most that are kept.
+    idle_sessions_max: Option<usize>,
 }
 
 impl Http2Connection {
@@ -86,6 +89,8 @@ impl Http2Connection {
             idle: options.session_idle_timeout,
             streams_max: options.streams_max,
             tls: options.tls.clone(),
+            idle_sessions_max: (options.upstream == Upstream::Auto)
+                .then_some(options.idle_sessions_max),
         };
         let backend = lease.backend().clone();
         tokio::task::spawn_local(run(worker.clone(), connection.clone(), backend, options));
@@ -263,7 +268,7 @@ async fn run(
     let (send, session, frames) = match opened {
         Ok(opened) => opened,
         Err(reason) => {
-            if reason == Reason::UpstreamMalformed {
+            if reason == Reason::UpstreamMalformed && !backend.live.tls.speaks_http1() {
                 backend.say_wrong_protocol(Upstream::Http2, &[]);
             }
             return shared.close(reason);
@@ -282,18 +287,26 @@ async fn run(
 /// Opens a connection, and waits for the backend's settings, so that no request is sent to one that
 /// does not speak HTTP/2, and none more than it permits.
 ///
-/// HTTP/2 is prior knowledge, but over TLS it has to be agreed on by ALPN.
+/// HTTP/2 is prior knowledge, but over TLS it has to be agreed on by ALPN. A connection with
+/// HTTP/1.1 becomes an idle session, if the pool permits that.
 async fn open(
     worker: &Worker,
     backend: &BackendView,
     options: &Options,
 ) -> Result<(SendRequest<Bytes>, Rc<Session>, Frames), Reason> {
-    let session = Session::open(backend, options.tls.as_ref(), None, worker, || ()).await;
-    let session = Rc::new(session.map_err(|error| connect_failure(&error))?);
+    let offers = options.idle_sessions_max.map(|_| Protocols::Http2);
+    let tls = options.tls.as_ref();
+    let session = Session::open_offering(backend, tls, offers, None, worker, || ()).await;
+    let session = session.map_err(|error| connect_failure(&error))?;
     if session.socket.tls().is_some_and(|tls| tls.borrow().chose_http2() != Some(true)) {
+        if let Some(most) = options.idle_sessions_max {
+            backend.live.tls.chose_http1();
+            worker.idle.give(Box::new(session), most, Instant::now());
+        }
         return Err(Reason::UpstreamMalformed);
     }
-    let transport = Transport(Rc::clone(&session));
+    let session = Rc::new(session);
+    let transport = Transport::new(Rc::clone(&session));
     let handshake = builder(options.streams_max).handshake(transport).await;
     let (send, mut frames) = handshake.map_err(|error| reason_of(&error))?;
     poll_fn(|cx| match Pin::new(&mut frames).poll(cx) {
@@ -316,6 +329,7 @@ fn builder(streams_max: usize) -> h2::client::Builder {
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(streams.saturating_mul(STREAM_WINDOW).min(window_max))
         .max_send_buffer_size(SEND_BYTES_MAX)
+        .data_frame_budget(DATA_FRAME_BUDGET)
         // None before the backend's settings.
         .initial_max_send_streams(0)
         // A bound for servers: a connection to a backend may live for days.

@@ -16,6 +16,10 @@
 //! A stream that the backend refuses (`REFUSED_STREAM`), or that is above the last one that its
 //! GOAWAY names, was not processed (RFC 9113, section 8.7): its request is safe to retry whatever
 //! its method. A connection with a GOAWAY gets no further streams, and ends with its last one.
+//!
+//! # Agreement
+//! With `upstream = "auto"` a connection offers HTTP/1.1, too. That of a backend which chooses it
+//! becomes an idle session of HTTP/1.1, and the backend gets others for a while ([`is_http2`]).
 
 mod connection;
 mod head;
@@ -26,12 +30,24 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use crate::config::Upstream;
 use crate::lease::Lease;
 use crate::reason::Reason;
 use crate::snapshot::Snapshot;
 use crate::upstream::{ByBackend, Session};
 use crate::worker::Worker;
 use connection::{Http2Connection, Place};
+
+/// Whether requests to the leased backend are streams of HTTP/2. `upgrades`: the request asks for
+/// another protocol.
+pub(crate) fn is_http2(lease: &Lease, upgrades: bool) -> bool {
+    match lease.pool().options.upstream {
+        Upstream::Http2 => true,
+        // Few backends permit tunnels over HTTP/2.
+        Upstream::Auto => !upgrades && !lease.backend().live.tls.speaks_http1(),
+        Upstream::Exclusive | Upstream::Multiplexed => false,
+    }
+}
 
 /// One thread's connections, by backend.
 #[derive(Default)]

@@ -218,6 +218,17 @@ impl BackendStream for Http2Stream {
     fn is_unprocessed(&self) -> bool {
         self.is_unprocessed.get()
     }
+
+    fn read_ahead(&self, cx: &mut Context<'_>) {
+        match &mut self.state.borrow_mut().response {
+            Answer::Begun(body) => body.read_ahead(cx),
+            // The client does not take the one before.
+            Answer::Awaited(response) => {
+                while let Poll::Ready(Some(Ok(_))) = response.poll_informational(cx) {}
+            }
+            Answer::NotAsked | Answer::Lost | Answer::Over => {}
+        }
+    }
 }
 
 impl Drop for Http2Stream {
