@@ -11,6 +11,7 @@ use rustls::SignatureAlgorithm;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
+use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
@@ -310,15 +311,27 @@ fn read_key(pem: &str) -> Result<PrivateKeyDer<'static>, CertificateError> {
     })
 }
 
-/// Checks that each certificate is followed by that of its issuer.
+/// Checks that each certificate is followed by that of its issuer, and signed with its key.
 fn check_order(chain: &[X509Certificate<'_>]) -> Result<(), CertificateError> {
     for (place, pair) in chain.windows(2).enumerate() {
         if pair[0].issuer().as_raw() != pair[1].subject().as_raw() {
             let (number, issuer) = (place + 1, shown(pair[0].issuer()));
             return Err(CertificateError::Chain { number, issuer, next: shown(pair[1].subject()) });
         }
+        if !may_be_signed_by(&pair[0], pair[1].public_key()) {
+            let (number, issuer) = (place + 1, shown(pair[0].issuer()));
+            return Err(CertificateError::Signature { number, issuer });
+        }
     }
     Ok(())
+}
+
+/// False if a key has not signed a certificate. Signatures of kinds that this process does not
+/// verify pass.
+fn may_be_signed_by(certificate: &X509Certificate<'_>, key: &SubjectPublicKeyInfo<'_>) -> bool {
+    let is_short = matches!(key.parsed(), Ok(PublicKey::RSA(rsa)) if rsa.key_size() < 2048);
+    let verified = certificate.verify_signature(Some(key));
+    is_short || !matches!(verified, Err(X509Error::SignatureVerificationError))
 }
 
 /// Checks that the key is that of the first certificate.

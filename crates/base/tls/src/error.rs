@@ -37,6 +37,17 @@ pub enum CertificateError {
         /// The subject of the next certificate.
         next: String,
     },
+    /// A certificate is not signed by the one that follows.
+    #[error(
+        "a chain that does not match: certificate {number} names `{issuer}` as its issuer, and the next one has that name, but \
+         another key than the one that signed it; accepted: the certificate of the issuer that has this key"
+    )]
+    Signature {
+        /// The place of the certificate, from 1.
+        number: usize,
+        /// Its issuer.
+        issuer: String,
+    },
     /// The text has no private key.
     #[error("no private key in PEM (-----BEGIN PRIVATE KEY-----)")]
     NoKey,

@@ -87,6 +87,12 @@ fn an_error_names_the_part_and_what_does_not_match() {
             "certificate 1 was issued by `CN=first ca`, and the next one is that of `CN=other ca`",
         ),
         (ca.pem() + &leaf, pem.clone(), Part::Chain, "issued by `CN=first ca`"),
+        (
+            leaf.clone() + &authority("first ca").pem(),
+            pem.clone(),
+            Part::Chain,
+            "certificate 1 names `CN=first ca` as its issuer, and the next one has that name, but another key",
+        ),
         (leaf.clone(), leaf.clone(), Part::Key, "no private key in PEM"),
         (leaf.clone(), encrypted, Part::Key, "an encrypted private key"),
         (leaf.clone(), weak, Part::Key, "a private key that cannot be used"),
