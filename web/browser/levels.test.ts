@@ -35,7 +35,7 @@ const NODES: Nodes = {
   nodes: Array.from({ length: 50 }, (_, index) => ({
     name: `n${index + 1}`, kind: "node", state: index === 1 ? "late" : "alive", version: "0.1.0", capacity: 2, admin: index === 2 ? "drain" : "up",
     standing: "serves", shares: { "www.example.": 0.02 }, cpu_percent: 41.3, memory_percent: 20, net_percent: null, l1: 50, l2: 48,
-    keep: 0.8, report_age_seconds: 1, refused_total: 0,
+    keep: index === 3 ? 1 : 0.8, takes: index === 3 ? 1 : null, report_age_seconds: 1, refused_total: 0,
   })),
 };
 
@@ -92,6 +92,9 @@ test("slices, flows and 50 nodes are shown, and axe finds nothing", async () => 
     await page.getByText(text).first().waitFor();
     expect(await axe(page), view).toEqual([]);
   }
+  const delegation = page.getByRole("region", { name: "Table of delegation" });
+  await delegation.getByRole("row", { name: "n1 " }).getByText("20 %").waitFor();
+  expect(await delegation.getByRole("row").count()).toBe(50);
   await page.goto(`${rig.api}/#slices`);
   await page.getByRole("button", { name: "Drain w1" }).click();
   await page.getByRole("dialog").getByText("equipoise slice drain w1 --stream images").waitFor();

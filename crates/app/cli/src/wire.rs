@@ -64,6 +64,7 @@ pub fn nodes(view: &ClusterView, admins: &BTreeMap<String, AdminState>) -> Nodes
         l1: member.planned.map(|planned| planned.l1),
         l2: member.planned.map(|planned| planned.l2),
         keep: member.keep.filter(|_| member.dispatches),
+        takes: member.takes,
         report_age_seconds: member.report_age.map(|age| age.as_secs_f64()),
         applied: member.applied.map(|edition| edition.to_string()),
         refused_total: member.refused,

@@ -135,6 +135,7 @@ pub fn alone(name: &str, recorder: &Recorder, own: Option<OwnLoad>) -> Nodes {
         l1: own.and_then(|own| own.l1),
         l2: own.and_then(|own| own.l2),
         keep: None,
+        takes: None,
         report_age_seconds: latest.map(|(age, _)| age.as_secs_f64()),
         applied: None,
         refused_total: 0,
@@ -172,6 +173,7 @@ fn point(point: &Point) -> HistoryPoint {
         cpu_pressure: point.cpu_pressure.map(spread),
         memory_pressure: point.memory_pressure.map(spread),
         io_pressure: point.io_pressure.map(spread),
+        cpu_forecast: point.cpu_forecast.map(spread),
     }
 }
 

@@ -161,7 +161,12 @@ impl Intake for ControllerHandle {
         let (load, pressure) = (report.load, report.pressure);
         let now = shared.now();
         let leaves = report.leaves;
-        shared.roll().take(now, node, report)?;
+        let cpu_forecast = {
+            let mut roll = shared.roll();
+            let expected = roll.load(node).map(|load| load.coming().cpu);
+            roll.take(now, node, report)?;
+            expected
+        };
         if leaves {
             tracing::info!(
                 event = "node.leaves",
@@ -172,7 +177,7 @@ impl Intake for ControllerHandle {
             shared.wake.notify_one();
         }
         if let Some(load) = load {
-            shared.recorder.record_load(node, &load, pressure);
+            shared.recorder.record_load(node, &load, cpu_forecast, pressure);
         }
         Ok(())
     }

@@ -112,6 +112,9 @@ pub struct MemberView {
     /// The part of its clients' requests that it keeps by the newest plan, 0..=1.
     #[serde(default)]
     pub keep: Option<f64>,
+    /// The part of the delegated requests of all nodes that it takes by the newest plan, 0..=1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takes: Option<f64>,
     /// The load of its resources in its last report.
     pub load: Option<Reported>,
     /// CPU utilisation of its whole machine in its last report, in per cent.

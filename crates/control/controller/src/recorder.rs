@@ -41,12 +41,25 @@ impl Recorder {
         self.record_at(node, sample, unix_now());
     }
 
-    /// Files the signals of a report.
-    pub fn record_load(&self, node: &str, load: &Reported, pressure: Pressure) {
+    /// Files the signals of a report. `cpu_forecast`: its CPU as it was expected, in per cent.
+    pub fn record_load(
+        &self,
+        node: &str,
+        load: &Reported,
+        cpu_forecast: Option<f64>,
+        pressure: Pressure,
+    ) {
         let percent = |value: f64| Some(value.clamp(0.0, 100.0));
         let net_percent = load.net.and_then(percent);
         let (cpu_percent, memory_percent) = (percent(load.cpu), percent(load.memory));
-        let sample = Sample { cpu_percent, memory_percent, net_percent, ..Sample::default() };
+        let cpu_forecast_percent = cpu_forecast.and_then(percent);
+        let sample = Sample {
+            cpu_percent,
+            memory_percent,
+            net_percent,
+            cpu_forecast_percent,
+            ..Sample::default()
+        };
         self.record(node, pressure.beside(sample));
     }
 
@@ -123,12 +136,14 @@ mod tests {
     fn what_was_reported_can_be_asked_for() {
         let recorder = Recorder::default();
         let pressure = Pressure { io: Some(7.0), ..Pressure::default() };
-        recorder.record_load("a", &Reported { cpu: 105.0, memory: 20.0, net: None }, pressure);
+        let load = Reported { cpu: 105.0, memory: 20.0, net: None };
+        recorder.record_load("a", &load, Some(30.0), pressure);
         let minute = Duration::from_secs(60);
         let points = recorder.recent("a", minute, Duration::from_secs(1)).unwrap();
         assert_eq!(points.len(), 1);
         assert_eq!(points[0].cpu.unwrap().mean_percent, 100.0);
         assert_eq!(points[0].io_pressure.unwrap().mean_percent, 7.0);
+        assert_eq!(points[0].cpu_forecast.unwrap().mean_percent, 30.0);
         assert_eq!(points[0].cpu_pressure, None);
         assert!(recorder.recent("b", minute, Duration::from_secs(1)).is_err());
     }

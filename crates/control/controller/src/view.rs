@@ -112,6 +112,7 @@ pub(crate) fn cluster(shared: &Shared) -> ClusterView {
             presence: planned.map(|planned| planned.presence),
             dispatches: enrolled.is_some_and(|it| it.dispatches),
             keep: planned.map(|planned| planned.keep),
+            takes: newest.plan.dispatch.weights.get(name).copied(),
             load: said.and_then(|said| said.load),
             machine_cpu: said.and_then(|said| said.machine_cpu),
             planned: planned.and_then(|planned| planned.load).or_else(own),

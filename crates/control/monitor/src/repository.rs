@@ -55,6 +55,8 @@ pub struct Sample {
     pub memory_pressure_percent: Option<f64>,
     /// Time in which some task waited for I/O.
     pub io_pressure_percent: Option<f64>,
+    /// CPU as it was expected one report before.
+    pub cpu_forecast_percent: Option<f64>,
 }
 
 impl Sample {
@@ -67,6 +69,7 @@ impl Sample {
             self.cpu_pressure_percent,
             self.memory_pressure_percent,
             self.io_pressure_percent,
+            self.cpu_forecast_percent,
         ]
     }
 }
@@ -80,6 +83,7 @@ impl From<&crate::Utilisation> for Sample {
             cpu_pressure_percent: used.cpu_pressure_percent,
             memory_pressure_percent: used.memory_pressure_percent,
             io_pressure_percent: used.io_pressure_percent,
+            cpu_forecast_percent: None,
         }
     }
 }
@@ -112,6 +116,8 @@ pub struct Point {
     pub memory_pressure: Option<Spread>,
     /// I/O pressure.
     pub io_pressure: Option<Spread>,
+    /// CPU as it was expected one report before.
+    pub cpu_forecast: Option<Spread>,
 }
 
 /// Reason why a sample was refused. Each has a counter: [`Repository::refused`].
@@ -152,7 +158,7 @@ pub enum QueryError {
     },
 }
 
-const SIGNALS: usize = 6;
+const SIGNALS: usize = 7;
 /// Number of a slot that never had a sample.
 const NEVER: u64 = u64::MAX;
 
@@ -383,8 +389,9 @@ fn point(at: Duration, ring: &[Slot], numbers: std::ops::Range<u64>) -> Option<P
             samples: sum.samples,
         })
     });
-    let [cpu, memory, net, cpu_pressure, memory_pressure, io_pressure] = spreads;
-    let point = Point { at, cpu, memory, net, cpu_pressure, memory_pressure, io_pressure };
+    let [cpu, memory, net, cpu_pressure, memory_pressure, io_pressure, cpu_forecast] = spreads;
+    let point =
+        Point { at, cpu, memory, net, cpu_pressure, memory_pressure, io_pressure, cpu_forecast };
     spreads.iter().any(Option::is_some).then_some(point)
 }
 

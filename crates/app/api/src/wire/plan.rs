@@ -188,6 +188,10 @@ pub struct NodeStatus {
     /// level.
     #[serde(default)]
     pub keep: Option<f64>,
+    /// Share of the requests that nodes delegate which it takes by the plan, 0 to 1; `None` if it
+    /// takes none.
+    #[serde(default)]
+    pub takes: Option<f64>,
     /// Time since its last report; `None` if there was none.
     pub report_age_seconds: Option<f64>,
     /// The installed plan, `TERM.GENERATION`.
@@ -236,6 +240,9 @@ pub struct HistoryPoint {
     pub memory_pressure: Option<HistorySpread>,
     /// The same for disks.
     pub io_pressure: Option<HistorySpread>,
+    /// CPU as the controller expected it one report before.
+    #[serde(default)]
+    pub cpu_forecast: Option<HistorySpread>,
 }
 
 /// A signal over one step.

@@ -67,6 +67,7 @@ impl PlanOperator for Recorder {
             l1: None,
             l2: None,
             keep: None,
+            takes: None,
             report_age_seconds: None,
             applied: None,
             refused_total: 0,
