@@ -14,8 +14,9 @@ License 2.0 or the GPL 2.0 (LICENSE.GPL-2.0), at your choice; the kernel loads t
 
 The binary also has the libraries below, and the standard library of Rust (MIT OR Apache-2.0,
 https://github.com/rust-lang/rust). The sources of all of them, in these versions, are the crates of
-these names on https://crates.io. libelf is linked statically: `make deb` in the sources of equipoise
-links it again, also with a changed one.
+these names on https://crates.io, and those of the dashboard's libraries the packages of these names
+on https://www.npmjs.com. libelf is linked statically: `make deb` in the sources of equipoise links it
+again, also with a changed one.
 """
 
 
@@ -39,6 +40,10 @@ def main():
         print(f"{name}, in the crate {crate} {package['version']}: {licence}\n")
         for file in files:
             print((shipped.folder(package) / file).read_text(errors="replace").strip() + "\n")
+    for library in shipped.dashboard():
+        line("=")
+        print(f"{library['name']} {library['version']}, in the dashboard: {library['license']}\n")
+        print(library["text"] + "\n")
     users, wordings = {}, {}
     for (name, version), package in crates.items():
         if not package["license"]:

@@ -42,10 +42,29 @@ def component(package, checksums):
     return made
 
 
+def npm_reference(library):
+    return f"pkg:npm/{library['name'].replace('@', '%40')}@{library['version']}"
+
+
+def npm_component(library):
+    """A library of the dashboard."""
+    reference = npm_reference(library)
+    return {
+        "type": "library",
+        "bom-ref": reference,
+        "name": library["name"],
+        "version": library["version"],
+        "licenses": [{"expression": library["license"]}],
+        "purl": reference,
+        "hashes": [{"alg": "SHA-512", "content": library["sha512"]}],
+    }
+
+
 def dependencies(crates, metadata, root):
     """Edges between the crates; the root has those of every crate of the workspace."""
     references = {package["id"]: reference(*key) for key, package in crates.items()}
     edges = {of: set() for of in (root, *references.values())}
+    edges[root].update(map(npm_reference, shipped.dashboard()))
     for node in metadata["resolve"]["nodes"]:
         of = references.get(node["id"], root if "path+file" in node["id"] else None)
         normal = (it["pkg"] for it in node["deps"] if any(kind["kind"] is None for kind in it["dep_kinds"]))
@@ -71,7 +90,10 @@ def main():
                 "licenses": [{"expression": "Apache-2.0"}], "purl": root,
             },
         },
-        "components": [component(package, checksums) for package in crates.values()],
+        "components": [
+            *(component(package, checksums) for package in crates.values()),
+            *map(npm_component, shipped.dashboard()),
+        ],
         "dependencies": dependencies(crates, metadata, root),
     }
     content = json.dumps(document, indent=1)

@@ -1,4 +1,4 @@
-"""The crates and C libraries that are part of the binary in a package."""
+"""The crates, C libraries and libraries of the dashboard that are part of the binary in a package."""
 
 import json
 import subprocess
@@ -36,6 +36,12 @@ def crates():
         if key in linked and package["source"] is not None:
             found[package["name"], package["version"]] = package
     return dict(sorted(found.items())), metadata
+
+
+def dashboard():
+    """The npm packages in the dashboard's program, as `make web` has listed them; none without it."""
+    listed = WORKSPACE / "web/dist/libraries.json"
+    return json.loads(listed.read_text()) if listed.exists() else []
 
 
 def folder(package):

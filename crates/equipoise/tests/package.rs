@@ -150,6 +150,13 @@ fn a_tarball_has_the_same_and_names_every_library() {
     }
     let bom = std::fs::read(documents.join("equipoise.cdx.json")).expect("it was made");
     check_bom(&serde_json::from_slice(&bom).expect("it is JSON"));
+    if workspace().join("web/dist/libraries.json").exists() {
+        for library in ["svelte", "uplot"] {
+            assert!(stdout(&notices).contains(&format!("\n{library} ")), "{library}");
+            let component = format!("\"pkg:npm/{library}@");
+            assert!(String::from_utf8_lossy(&bom).contains(&component), "{library}");
+        }
+    }
 }
 
 /// The README is for an installed system, and every link of a page leads to a file and a heading.
