@@ -83,7 +83,7 @@ pub struct PacketPlane {
     instance: Arc<str>,
     run_folder: PathBuf,
     leave: Leave,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -100,7 +100,7 @@ impl PacketPlane {
     /// The level without an engine. `leave` says whether the program stays loaded when the process
     /// stops.
     pub fn new(instance: Arc<str>, run_folder: PathBuf, leave: Leave) -> PacketPlane {
-        PacketPlane { instance, run_folder, leave, state: Mutex::default() }
+        PacketPlane { instance, run_folder, leave, state: Arc::default() }
     }
 
     /// Applies a configuration completely or not at all. Starts the engine with the first VIP, and
@@ -180,20 +180,24 @@ impl PacketPlane {
         match state.engine.take() {
             Some(engine) => stop(engine, self.leave).await,
             None if self.leave == Leave::Nothing && !state.wish.config.vips.is_empty() => {
-                if let Err(error) = self.sweep().await {
-                    tracing::error!("the packet level did not stop in order: {error}");
-                }
+                log_end(self.sweep().await);
             }
             None => {}
         }
     }
 
     /// Stops the engine, and leaves its program and tables to the next one, which adopts them.
+    ///
+    /// If the future is dropped, the engine still ends, and other calls wait for that.
     pub async fn leave_running(&self) {
-        let mut state = self.state.lock().await;
+        let mut state = Arc::clone(&self.state).lock_owned().await;
         state.told = None;
         if let Some(engine) = state.engine.take() {
-            stop(engine, Leave::Running).await;
+            let ended = spawn_blocking(move || {
+                engine.stop(Leave::Running);
+                drop(state);
+            });
+            log_end(ended.await);
         }
     }
 
@@ -232,8 +236,11 @@ async fn tell(engine: &Arc<Engine>, wanted: Wanted) -> anyhow::Result<()> {
 }
 
 async fn stop(engine: Arc<Engine>, leave: Leave) {
-    let stopped = spawn_blocking(move || engine.stop(leave)).await;
-    if let Err(error) = stopped {
+    log_end(spawn_blocking(move || engine.stop(leave)).await);
+}
+
+fn log_end(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
         tracing::error!("the packet level did not stop in order: {error}");
     }
 }
