@@ -1,5 +1,6 @@
 """One HTML page of all findings, which needs no network."""
 
+import collections
 import html
 import json
 import pathlib
@@ -36,7 +37,7 @@ def head(told, found):
     for one in found:
         counts[one.verdict()] = counts.get(one.verdict(), 0) + 1
     summary = ", ".join(f"<span class=\"{CLASSES[words]}\">{counts[words]} {text(words)}</span>" for words in CLASSES if words in counts)
-    return (f"<h1>The five papers and the peers, measured</h1>\n<p>{summary}.</p>\n{circumstances(told)}"
+    return (f"<h1>The five papers and the peers, measured</h1>\n<p>{summary}.</p>\n{circumstances(told, list(found))}"
             "<p>Each chart has the paper's numbers on the same axes (◆, dashed), this run's (●), and those that a README of the lab "
             "states of an earlier run (○, dotted). A verdict follows from the checks below it; "
             "<span class=\"mark\">marks</span> say why it may not be final. "
@@ -48,21 +49,44 @@ def manifest(results):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def circumstances(told):
-    if not told:
-        return "<p>No run of everything is recorded here: each experiment names its own commit and machine.</p>"
-    states = list(told["experiments"].values())
+def circumstances(told, found):
+    """When, at which commits and on which machines the results were measured."""
+    records = [one.record for one in found if one.record.get("state")]
+    if not records:
+        return "<p>No run is recorded here.</p>"
+    finished = sum(record["state"] == "finished" for record in records)
+    lines = [f"{finished} of {len(found)} experiments have a finished run: {' to '.join(ends(sorted(day(record) for record in records)))}."]
+    for what, of in (("Commits", commit), ("Machines", machine_of), ("Builds", lambda record: record.get("build") or "not recorded")):
+        counts = collections.Counter(map(of, records))
+        lines.append(f"{what}: {', '.join(f'{words} ({count})' for words, count in counts.most_common())}.")
     quick = " A quick run: small cases only." if told.get("quick") else ""
-    return (f"<p class=\"soft\">The last run of {len(states)} experiments ended {text(told['date'])}: "
-            f"{states.count('finished')} finished. {where(told)}{quick}</p>")
+    return f"<p class=\"soft\">{text(' '.join(lines))} Each experiment names its load, seed and versions.{quick}</p>"
+
+
+def ends(values):
+    return [values[0], values[-1]] if values[0] != values[-1] else values[:1]
+
+
+def day(record):
+    return record.get("date", "unknown").split("T")[0].split()[0]
+
+
+def commit(record):
+    """The commit of a record, in short."""
+    source = record.get("source")
+    return f"{source[:12]}{' with changes' if '+' in source else ''}" if source else "not recorded"
+
+
+def machine_of(record):
+    it = record.get("machine")
+    if not it:
+        return "not recorded"
+    return f"Linux {it['kernel']}, {it['cpu']}, {it['cpus_online']} CPUs" + (f", {it['memory_mib']} MiB" if it.get("memory_mib") else "")
 
 
 def where(record):
     """Commit and machine of a record."""
-    it = record.get("machine", {})
-    parts = [f"Commit {record['source'][:12]}{' with changes' if '+' in record['source'] else ''}" if record.get("source") else "Commit not recorded"]
-    if it:
-        parts.append(f"Linux {it['kernel']}, {it['cpu']}, {it['cpus_online']} CPUs" + (f", {it['memory_mib']} MiB" if it.get("memory_mib") else ""))
+    parts = [f"Commit {commit(record)}", *([machine_of(record)] if record.get("machine") else [])]
     if record.get("build"):
         parts.append(f"{record['build']} build")
     return text("; ".join(parts)) + "."

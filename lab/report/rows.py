@@ -96,13 +96,24 @@ TAKES = {
     "R2 linear - logarithmic": lambda points: linear(points) - logarithmic(points),
     "R2 logarithmic - linear": lambda points: logarithmic(points) - linear(points),
 }
+# The take that adds all points before it divides them.
+SUMS = "sums"
 # Takes that say nothing of fewer points.
 FEWEST = {"max/min": 2, "last/first": 2, "last/max": 2, "R2 linear": 3, "R2 linear - logarithmic": 3,
           "R2 logarithmic - linear": 3}
 
 
+def ratio_of_sums(found, check):
+    """The sum of a column of the rows `where` over that of another column of theirs; None without rows."""
+    chosen = [row for row in found if matches(row, check.get("where", {}))]
+    above, below = (sum(row.get(column, 0) for row in chosen) for column in (check["column"], check["over"]["column"]))
+    return above / below if below else None
+
+
 def figure(rows, check):
     """The figure that a check judges, or None if no row has it. The worst one, unless the check says which."""
+    if check.get("take") == SUMS:
+        return ratio_of_sums(rows, check)
     if "by" in check or "over" in check:
         points = curve(rows, check.get("by"), check)
     else:

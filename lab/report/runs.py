@@ -187,12 +187,13 @@ class Runner:
         return ("failed", f"it ended with {code}: {cause(log)}") if code else ("finished", "")
 
     def manifest(self, experiments):
-        """The run as a whole, beside the records of its experiments; others keep the state that they had."""
+        """Every experiment that has results or was asked for: its state, and the circumstances of its last run."""
+        found = {path.parent.relative_to(self.results).as_posix(): record(path.parent) for path in self.results.glob(f"*/*/{RECORD}")}
+        found |= {one.name: {"state": "not run"} for one in experiments if one.name not in found}
+        keys = ("state", "date", "source", "build", "seed", "machine", "load", "peers")
+        told = {"date": now(), "quick": self.quick,
+                "experiments": {name: {key: found[name][key] for key in keys if found[name].get(key)} for name in sorted(found)}}
         path = self.results / "manifest.json"
-        states = json.loads(path.read_text())["experiments"] if path.exists() else {}
-        states |= {one.name: record(one.folder(self.results)).get("state", "not run") for one in experiments}
-        told = {"date": now(), "source": self.source, "quick": self.quick, "build": self.binaries.name,
-                "machine": machine.describe(), "experiments": states}
         path.write_text(json.dumps(told, indent=2) + "\n")
 
 

@@ -15,6 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import findings
 import machine
 import page
 import registry
@@ -51,6 +52,14 @@ class Complete(unittest.TestCase):
         self.assertEqual(set(declared), set(listed("lab/*/experiments/*.toml", "lab/peers/*/experiments/*.toml")))
         twice = {name for name in declared if declared.count(name) > 1 and not name.endswith("curves.toml")}
         self.assertEqual(twice, set())
+
+    def test_a_claim_that_does_not_hold_as_a_whole_has_words_about_it(self):
+        silent = []
+        for one in self.registry.experiments:
+            has_words = one.declared.get("verdict") or any(part.conclusion for part in one.parts) or one.program.get("why")
+            if not has_words and findings.finding(one, LAB / "results").verdict() in (verdict.PARTLY, verdict.NOT):
+                silent.append(one.name)
+        self.assertEqual(silent, [])
 
     def test_every_kind_of_backend_row_of_the_session_bench_and_case_of_lvs_is_declared(self):
         kinds = (LAB / "region/src/backends.rs").read_text().split("KINDS")[1].split("];")[0]

@@ -7,6 +7,8 @@ import json
 GOOD_S = 1.0
 # The last columns of CPU use.
 BALANCERS = 2
+# Seconds up to the one of a row whose CPU use its imbalance is of.
+BALANCE_S = 5
 
 
 def quantile(values, share):
@@ -24,10 +26,11 @@ def keep(results, case, circumstances, schedule, requests, usage, stream):
         writer = csv.writer(file)
         writer.writerow(["second", "phase", "offered", "good", "failed", "computing_p99_ms", "transfer_p99_ms",
                          *(f"n{number}_cpu" for number in range(1, len(usage[0]) - BALANCERS + 1)),
-                         *(f"b{number}_cpu" for number in range(1, BALANCERS + 1))])
+                         *(f"b{number}_cpu" for number in range(1, BALANCERS + 1)), "imbalance"])
         for second, (seen, cpu) in enumerate(zip(seconds, usage)):
             phase = next(phase["name"] for phase in reversed(schedule) if phase["begin"] <= second)
-            writer.writerow([second, phase, *row(seen), *cpu])
+            balance = imbalance(usage[max(0, second + 1 - BALANCE_S):second + 1])
+            writer.writerow([second, phase, *row(seen), *cpu, balance])
     summary = {}
     for phase in schedule:
         span = slice(phase["begin"], phase["begin"] + phase["seconds"])

@@ -21,6 +21,8 @@ pub(crate) enum Proxy {
     Stated,
     /// equipoise with `concurrency = "learnt"`.
     Learnt,
+    /// equipoise with features that no request of the load uses.
+    Features,
 }
 
 impl Proxy {
@@ -32,6 +34,7 @@ impl Proxy {
             Proxy::Unlimited => "equipoise-none",
             Proxy::Stated => "equipoise-1000",
             Proxy::Learnt => "equipoise-learnt",
+            Proxy::Features => "equipoise-features",
         }
     }
 
@@ -45,10 +48,31 @@ impl Proxy {
             Proxy::Unlimited => "concurrency = \"none\"",
             Proxy::Stated => "concurrency = 1000",
             Proxy::Learnt => "concurrency = \"learnt\"",
-            Proxy::Haproxy | Proxy::Nginx | Proxy::Equipoise => "",
+            Proxy::Haproxy | Proxy::Nginx | Proxy::Equipoise | Proxy::Features => "",
         }
     }
+
+    /// Options of equipoise's front door: lines of its configuration.
+    pub(crate) fn features(self) -> String {
+        if self != Proxy::Features {
+            return String::new();
+        }
+        let route = |number: usize| {
+            format!(
+                "[[session.route]]\nhost = \"site-{number}.example\"\npath-prefix = \"/app\"\npool = \"web\"\n\
+                 retry-on = [\"connect\", \"503\"]\nrewrite = {{ prefix = \"/\" }}\n\
+                 request-headers = {{ set = \"X-Site: {number}\" }}\nresponse-headers = {{ remove = \"X-Site\" }}\n\
+                 mirror = {{ pool = \"web\", share = 0.1 }}\n\
+                 [[session.route.limit]]\nrate = \"10/s\"\n"
+            )
+        };
+        let routes: String = (0..ROUTES).map(route).collect();
+        format!("deny = [\"203.0.113.0/24\", \"2001:db8::/32\"]\n{routes}")
+    }
 }
+
+/// Routes to sites that no request names.
+const ROUTES: usize = 20;
 
 /// Where the programs are.
 #[derive(Clone, Debug)]

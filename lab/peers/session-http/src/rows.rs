@@ -114,6 +114,9 @@ const PEERS: &[Proxy] = &[Proxy::Haproxy, Proxy::Nginx, Proxy::Equipoise];
 /// equipoise without and with concurrency limits.
 const LIMITS: &[Proxy] = &[Proxy::Unlimited, Proxy::Stated, Proxy::Learnt];
 
+/// equipoise without and with features that no request uses.
+const FEATURES: &[Proxy] = &[Proxy::Equipoise, Proxy::Features];
+
 impl Row {
     /// The proxies that must reach the goal.
     pub(crate) fn judged(&self) -> impl Iterator<Item = Proxy> {
@@ -157,7 +160,7 @@ const BASE: Row = Row {
     goal: cpu(0.85),
 };
 
-pub(crate) const ROWS: [Row; 24] = [
+pub(crate) const ROWS: [Row; 25] = [
     BASE,
     Row {
         name: "http-1k-equal-rate",
@@ -320,6 +323,13 @@ pub(crate) const ROWS: [Row; 24] = [
         sharing: "multiplexed",
         warm_up_seconds: LEARNING_SECONDS,
         goal: cpu(1.02),
+        ..BASE
+    },
+    Row {
+        name: "features-1k",
+        title: "HTTP, 1 KB responses, exclusive upstream sessions: equipoise without and with features that no request uses",
+        proxies: FEATURES,
+        goal: cpu(1.01),
         ..BASE
     },
     Row {

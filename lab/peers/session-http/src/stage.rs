@@ -198,6 +198,7 @@ impl Stage {
             .replace("@API_LISTEN@", &free_address()?.to_string())
             .replace("@SHARING@", row.sharing)
             .replace("@CONCURRENCY@", proxy.concurrency())
+            .replace("@FEATURES@", &proxy.features())
             .replace("@PROTOCOL@", protocol);
         let config = folder.join(file);
         fs::write(&config, text)?;
