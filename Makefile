@@ -17,14 +17,16 @@
 #   make docs-test      the book and its links, and every command of the pages, run (some pages need root)
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
+#   make test-h2spec    h2spec against front doors with HTTP/2, which it builds once (Go)
 #   make test-systemd   the package in a virtual machine that systemd boots: each unit under its restrictions, upgrade, crash,
 #                       socket activation, the packet level, purge (QEMU without KVM: 10 minutes)
+#   make test-image     the container image, built on bases of Debian's packages (no registry), run and asked (root)
 #   make test-dds-security  DDS Security: participants without a certificate are kept out (a build of its own, with OpenSSL)
 #
 #   Package it (`dist` profile; target/packages):
 #   make deb            a Debian package for this machine's architecture
 #   make tarball        the same files for any Linux with a C library that is not older than this machine's
-#   make image          a container image of the package (docker)
+#   make image          a container image of the package (docker, podman or buildah)
 #   make advisories     known vulnerabilities of crates (fetches the RustSec database)
 #
 #   Test it for longer:
@@ -38,7 +40,7 @@
 #   make slice-kills    kill -9 of slice workers in strict order, SLICE_KILLS times (default 1000): items stay in their order
 #   make slice-checkpoints  kill -9 of slice workers that take checkpoints, SLICE_KILLS times (default 1000), and 10,000 simulated
 #                       runs: states are those of a run without faults
-#   make fuzz           the HTTP parsers and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
+#   make fuzz           the parsers of HTTP and HTTP/3 and the DNS message path, for EQUIPOISE_FUZZ_SECONDS (default 600) each
 #   make soak           requests, packet flows (root) and a stream while processes are paused and junk comes from outside, and the
 #                       whole-process tests again and again, for SOAK_MINUTES (default 30): no request may fail, no flow may
 #                       move, no item may be lost
@@ -177,7 +179,7 @@ setup:
 	  echo "the dashboard was not built (it needs Node 20.19 or newer); the rest works without it" >&2
 
 WEB_SOURCES := docs/openapi.json $(shell find web/src -type f ! -name schema.d.ts) \
-  $(addprefix web/,index.html package.json svelte.config.js tsconfig.json vite.config.ts)
+  $(addprefix web/,index.html package.json libraries.ts svelte.config.js tsconfig.json vite.config.ts)
 web/node_modules/.package-lock.json: web/package-lock.json
 	npm ci --silent --prefix web
 
@@ -336,13 +338,14 @@ target/otelcol/otelcol: scripts/otelcol/main.go scripts/otelcol/go.mod
 .PHONY: docs-test
 docs-test: test-setup cyclonedds-python grpc-python
 	@$(call install_missing,$(NETNS_PACKAGES))
-	@! command -v go >/dev/null || $(MAKE) --no-print-directory target/otelcol/otelcol
 	$(CARGO) build --locked --package equipoise
 	$(MAKE) --no-print-directory docs-test-built
 
 # With the program that `cargo test` has built.
 .PHONY: docs-test-built
 docs-test-built: docs
+	@! command -v go >/dev/null || $(MAKE) --no-print-directory target/otelcol/otelcol || \
+	  echo "the collector of OpenTelemetry could not be built: its example is not run" >&2
 	python3 scripts/links.py
 	python3 scripts/docs_test.py
 
@@ -381,6 +384,14 @@ test-discovery: test-setup
 	DISCOVERY_SERVERS=$(CURDIR)/$(DISCOVERY_SERVERS) \
 	  $(CARGO) test --workspace --locked --test discovery -- --include-ignored
 
+# h2spec is built once, from the Go module proxy.
+H2SPEC := $(CURDIR)/target/h2spec/h2spec
+.PHONY: test-h2spec
+test-h2spec: test-setup
+	@command -v go >/dev/null || { echo "go is not installed: get it from https://go.dev/dl" >&2; exit 1; }
+	[[ -x $(H2SPEC) ]] || GOBIN=$(dir $(H2SPEC)) go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1
+	H2SPEC=$(H2SPEC) $(CARGO) test --workspace --locked --test h2spec -- --include-ignored
+
 # The moments follow from CLUSTER_SEED.
 CLUSTER_SECONDS ?= 300
 CLUSTER_SEED ?= 2
@@ -414,7 +425,14 @@ test-systemd: $(VM)/root.tar
 
 .PHONY: image
 image: deb
-	docker build --tag equipoise .
+	@for builder in docker podman buildah; do \
+	  if command -v $$builder >/dev/null; then exec $$builder build --tag equipoise .; fi; done; \
+	echo "install docker, podman or buildah to build the image" >&2; exit 1
+
+.PHONY: test-image
+test-image: deb
+	@$(call install_missing,$(PACKAGING) buildah:/usr/bin/buildah curl:/usr/bin/curl)
+	packaging/image/try $$(ls -t target/packages/equipoise_*.deb | sed -n 1p)
 
 # Clean roots for tests of packages: the essential packages, and those of libraries that an unpackaged build needs. That of
 # the virtual machine has systemd, and the programs that packaging/vm/guest.sh runs.
@@ -657,6 +675,8 @@ fuzz: setup
 	  $(CARGO) test --release --locked --package equipoise-session --test fuzz_corpus -- --nocapture
 	EQUIPOISE_FUZZ_SECONDS=$(EQUIPOISE_FUZZ_SECONDS) \
 	  $(CARGO) test --release --locked --package equipoise-dns --lib mutated_messages -- --nocapture
+	EQUIPOISE_FUZZ_SECONDS=$(EQUIPOISE_FUZZ_SECONDS) \
+	  $(CARGO) test --release --locked --package equipoise --test http3 mutated_requests -- --nocapture
 
 SOAK_MINUTES ?= 30
 .PHONY: soak

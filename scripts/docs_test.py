@@ -234,17 +234,18 @@ def main():
         sys.exit(f"docs_test.py: there is no {program()}: build it, or name another one in EQUIPOISE")
     unknown = [line for page in pages for line in unknown_options(page)]
     pages = [page for page in pages if steps(page.read_text())[0]]
-    failed = []
+    failed, skipped = [], 0
     with ThreadPoolExecutor(PAGES_AT_ONCE) as pool:
         for page, (line, has_failed) in zip(pages, pool.map(test, pages)):
             failed += [page] if has_failed else []
+            skipped += ": skipped: " in line
             print(line, flush=True)
     twice = 0
     for page in failed:
         line, has_failed = test(page)
         twice += has_failed
         print(line if has_failed else f"  FLAKY   {page.relative_to(ROOT)}: passed when repeated; please report it")
-    print("\n".join([*unknown, f"docs_test.py: {len(pages)} pages, {twice} failed; {len(unknown)} unknown options"]))
+    print("\n".join([*unknown, f"docs_test.py: {len(pages)} pages, {skipped} skipped, {twice} failed; {len(unknown)} unknown options"]))
     return int(twice > 0 or bool(unknown))
 
 

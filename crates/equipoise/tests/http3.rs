@@ -3,6 +3,8 @@
 #[path = "http3_peers/client.rs"]
 mod client;
 mod common;
+#[path = "http3_peers/mutated.rs"]
+mod mutated;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,6 +24,9 @@ use quinn::rustls::pki_types::CertificateDer;
 use rcgen::{CertificateParams, KeyPair};
 
 const NAME: &str = "www.example.com";
+
+/// Time in which a stream of one direction can be opened, if there is room for one.
+const ONE_WAY_WITHIN: Duration = Duration::from_millis(100);
 
 /// A running equipoise with an HTTP/3 front door.
 struct Instance {
@@ -324,6 +329,55 @@ fn malformed_requests_are_refused_and_reach_no_backend() {
     assert!(backend.malformed().is_empty());
     let whole = backend.requests().into_iter().filter(|request| request.complete).count();
     assert_eq!(whole, 1, "{:?}", backend.requests());
+}
+
+#[test]
+fn mutated_requests_leave_the_process_serving() {
+    let backend = backend();
+    let instance = Instance::start("http3-mutated", &backend, "text");
+    let mut inputs = mutated::Mutations::start();
+    run(async {
+        let mut connection = None;
+        while let Some(input) = inputs.next() {
+            let is_closed = |it: &(_, quinn::Connection)| it.1.close_reason().is_some();
+            if connection.as_ref().is_none_or(is_closed) {
+                let new = client::connect(&instance.authority, instance.address()).await;
+                connection = Some(new);
+            }
+            let Some((_, quic)) = &connection else { unreachable!() };
+            let (is_one_way, resets) = (inputs.is_one_way(), inputs.resets());
+            let sent = async {
+                if is_one_way {
+                    let opened = tokio::time::timeout(ONE_WAY_WITHIN, quic.open_uni()).await;
+                    // As many may be open as the server permits.
+                    let mut send = opened.inspect_err(|_| quic.close(0u32.into(), &[]))??;
+                    send.write_all(&input).await?;
+                    return Ok::<_, Box<dyn std::error::Error>>(());
+                }
+                let (mut send, mut receive) = quic.open_bi().await?;
+                send.write_all(&input).await?;
+                if resets {
+                    send.reset(0u32.into())?;
+                } else {
+                    send.finish()?;
+                }
+                receive.read_to_end(1 << 16).await?;
+                Ok(())
+            };
+            // A refusal is an error of the stream or of the connection.
+            let answered = tokio::time::timeout(PATIENCE, sent).await;
+            assert!(answered.is_ok(), "no answer to {}", input.escape_ascii());
+            assert_eq!(backend.malformed(), [""; 0], "{}", input.escape_ascii());
+        }
+        let (response, body) = instance.client().await.ask(Method::GET, "/good").await;
+        assert_eq!((response.status().as_u16(), &body[..]), (200, &b"/good"[..]));
+    });
+    let none_in_flight = || {
+        let status = instance.command(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        status["front_doors"][0]["requests_in_flight"] == 0
+    };
+    assert!(eventually(none_in_flight), "{}", instance.command(&["status", "--json"]));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! docs/operations/drops.md explains every drop reason of the metrics. The alerts and charts of
+//! docs/operations has every metric and every drop reason. The alerts and charts of
 //! packaging/examples are of existing metrics, and Prometheus accepts them.
 
 mod common;
@@ -20,6 +20,7 @@ use equipoise_testkit::{python_programs, workspace};
 
 const RULES: &str = include_str!("../../../packaging/examples/prometheus/equipoise.rules.yml");
 const DASHBOARD: &str = include_str!("../../../packaging/examples/grafana/equipoise.json");
+const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
 const DROPS: &str = include_str!("../../../docs/operations/drops.md");
 
 /// The names of all metric families that a scrape may have, as samples have them.
@@ -65,6 +66,32 @@ fn exported() -> Vec<String> {
         format!("{name}{total}")
     };
     described.map(family).collect()
+}
+
+/// Whether a page lists a metric: by its name, or by the end of it, `_end`, behind one that begins
+/// alike.
+fn lists(page: &str, name: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    page.lines().any(|line| {
+        let words: Vec<&str> = line.split(|c| !is_name(c)).collect();
+        let begins = |beginning: &str| words.iter().any(|word| word.starts_with(beginning));
+        let is_end = |word: &&&str| word.starts_with('_') && word.len() > 1;
+        words.contains(&name)
+            || words.iter().filter(is_end).any(|end| name.strip_suffix(end).is_some_and(begins))
+    })
+}
+
+#[test]
+fn the_page_lists_every_metric_and_no_other() {
+    let exported = exported();
+    let of_ours = exported.iter().filter(|name| name.starts_with("equipoise_"));
+    let is_listed = |name: &str| {
+        lists(METRICS, name) || lists(METRICS, &format!("{name}_bucket"))
+    };
+    let missing: Vec<_> = of_ours.filter(|name| !is_listed(name)).collect();
+    assert!(missing.is_empty(), "docs/operations/metrics.md lacks {missing:#?}");
+    // `process_*` stands for all of them.
+    check_names(metrics(METRICS).into_iter().filter(|it| *it != "process_").collect());
 }
 
 /// The metrics in expressions.
