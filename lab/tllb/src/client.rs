@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use crate::site::NAME;
+use crate::site::{NAME, RESOLVERS, resolver};
 
 /// A server of the name that does not answer is left after this.
 const ASK_ANOTHER: Duration = Duration::from_millis(500);
@@ -49,7 +49,8 @@ pub(crate) async fn connect(way: &Way, turn: usize) -> io::Result<(SocketAddr, T
 async fn resolve(servers: &[SocketAddr], turn: usize) -> io::Result<Vec<SocketAddr>> {
     for at in 0..servers.len() {
         let server = servers[(turn + at) % servers.len()];
-        let Ok(Ok(found)) = timeout(ASK_ANOTHER, ask_name(server, turn as u16)).await else {
+        let from = resolver(turn % RESOLVERS);
+        let Ok(Ok(found)) = timeout(ASK_ANOTHER, ask_name(server, from, turn as u16)).await else {
             continue;
         };
         if !found.is_empty() {
@@ -59,9 +60,9 @@ async fn resolve(servers: &[SocketAddr], turn: usize) -> io::Result<Vec<SocketAd
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// One question over UDP, and the addresses of its answer in their order.
-async fn ask_name(server: SocketAddr, id: u16) -> io::Result<Vec<SocketAddr>> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+/// One question over UDP from this address, and the addresses of its answer in their order.
+async fn ask_name(server: SocketAddr, from: Ipv4Addr, id: u16) -> io::Result<Vec<SocketAddr>> {
+    let socket = UdpSocket::bind((from, 0)).await?;
     socket.connect(server).await?;
     socket.send(&question(id)).await?;
     let mut answer = [0; 1500];

@@ -15,10 +15,17 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 const CONTROLLER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+/// Addresses from which clients ask for the name, as if behind so many resolvers.
+pub(crate) const RESOLVERS: usize = 24;
 const CLUSTER_PORT: u16 = 9911;
 const APPLICATION_PORT: u16 = 8080;
 const DOOR_PORT: u16 = 80;
 const ZONE: &str = "lab.example";
+
+/// The address of a resolver.
+pub(crate) fn resolver(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 3, 1 + number as u8)
+}
 
 /// The program under test and a folder for files, which goes with it.
 pub(crate) struct Place {
@@ -186,6 +193,9 @@ impl<'a> Site<'a> {
         let switch = Host::new("switch")?;
         Switch::new(&switch, "lan")?;
         let client = place.host(&switch, "client", CLIENT)?;
+        for number in 0..RESOLVERS {
+            client.address("eth0", resolver(number).into(), 16)?;
+        }
         let mut site = Site { place, nodes: Vec::new(), controller: None, client, switch, shape };
         if site.shape.levels.is_planned() {
             site.start_controller()?;
