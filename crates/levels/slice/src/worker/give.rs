@@ -59,7 +59,7 @@ impl<T: Clone> Worker<T> {
             self.send(target, Message::Drained { handover, slices });
         }
         if ended || goes_on {
-            self.say_tail(now, handover);
+            self.say_new_tail(now, handover);
         }
         self.source_event(now, handover, SourceEvent::Active);
         self.move_on(now);
@@ -279,7 +279,7 @@ impl<T: Clone> Worker<T> {
                 self.source_event(now, handover, SourceEvent::Passed);
             }
             if ended {
-                self.say_tail(now, handover);
+                self.say_new_tail(now, handover);
             }
             self.check_finished(now, handover);
         }
@@ -344,28 +344,39 @@ impl<T: Clone> Worker<T> {
             if giving.state == SourceState::Cut || giving.needs_progress() {
                 self.give(now, handover, SourceAction::SendCut);
             }
-            let Some(giving) = self.giving.get(&handover) else { continue };
-            let slices = giving.drained_since(0);
+            let Some(giving) = self.giving.get_mut(&handover) else { continue };
+            let (slices, repeats_tail) =
+                (giving.drained_since(0), giving.repeats_tail(now, resend));
             if !slices.is_empty() {
                 self.send(target, Message::Drained { handover, slices });
             }
-            self.say_tail(now, handover);
+            if repeats_tail {
+                self.say_tail(now, handover);
+            }
         }
     }
 
     pub(super) fn say_tail(&mut self, now: Duration, handover: HandoverId) {
         let size = self.size;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if let Some((first, entries)) = giving.tail(size) {
+        if let Some((first, entries)) = giving.tail(now, size) {
             giving.said = now;
             let target = Address::Worker(giving.target);
             self.send(target, Message::Tail { handover, first, entries });
         }
     }
 
+    /// Sends entries that were added, unless others are under way before them.
+    fn say_new_tail(&mut self, now: Duration, handover: HandoverId) {
+        match self.giving.get(&handover).is_some_and(Giving::is_next_due) {
+            true => self.say_tail(now, handover),
+            false => self.say_tail_last(now, handover),
+        }
+    }
+
     fn say_tail_last(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        if let Some((first, entries)) = giving.tail_last() {
+        if let Some((first, entries)) = giving.tail_last(now) {
             giving.said = now;
             let target = Address::Worker(giving.target);
             self.send(target, Message::Tail { handover, first, entries });

@@ -16,6 +16,9 @@ pub const TAIL_PART: usize = 512;
 /// Bytes of items after which a message of the tail ends: the last item may exceed it.
 pub const TAIL_BYTES: usize = 256 << 10;
 
+/// Longest time after which tail entries without an acknowledgement are sent again.
+const TAIL_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// A handover at its source.
 #[derive(Debug)]
 pub(super) struct Giving<T> {
@@ -55,6 +58,13 @@ pub(super) struct Giving<T> {
     tail_first: u64,
     /// The number after the last entry that was sent.
     tail_sent: u64,
+    /// When the first and when the last message with the first entry was sent.
+    tail_begun: Duration,
+    tail_said: Duration,
+    /// Time after which entries are sent again: twice that of the last acknowledgement, and twice
+    /// as long after each repetition. Entries that are repeated sooner than a target without CPU
+    /// time can take them keep it from that.
+    tail_wait: Duration,
     /// The tail contains its last entry.
     ended: bool,
     /// By writer: the position from which the target has its items, and when the target first
@@ -87,6 +97,9 @@ impl<T: Clone> Giving<T> {
             tail: VecDeque::new(),
             tail_first: 0,
             tail_sent: 0,
+            tail_begun: Duration::ZERO,
+            tail_said: Duration::ZERO,
+            tail_wait: Duration::ZERO,
             ended: false,
             until: BTreeMap::new(),
             said: Duration::ZERO,
@@ -126,8 +139,12 @@ impl<T: Clone> Giving<T> {
 
     /// Handles the target's progress.
     pub(super) fn heard(&mut self, now: Duration, progress: &Progress) {
+        let before = self.tail_first;
         while self.tail_first < progress.tail_next && self.tail.pop_front().is_some() {
             self.tail_first += 1;
+        }
+        if self.tail_first > before {
+            self.tail_wait = (2 * now.saturating_sub(self.tail_begun)).min(TAIL_WAIT_MAX);
         }
         self.claimed |= progress.claimed;
         let held: HashSet<_> = progress.held.iter().collect();
@@ -201,8 +218,30 @@ impl<T: Clone> Giving<T> {
         unstarted_of(&self.tail, slices)
     }
 
+    /// Whether entries that were sent have to be sent again. `resend`: the least time for that.
+    pub(super) fn repeats_tail(&mut self, now: Duration, resend: Duration) -> bool {
+        let wait = self.tail_wait.max(resend);
+        let is_due = !self.tail.is_empty() && now.saturating_sub(self.tail_said) >= wait;
+        if is_due {
+            self.tail_wait = (2 * wait).min(TAIL_WAIT_MAX);
+        }
+        is_due
+    }
+
+    fn sends_tail(&mut self, now: Duration) {
+        if self.tail_first >= self.tail_sent {
+            self.tail_begun = now;
+        }
+        self.tail_said = now;
+    }
+
     /// Unacknowledged entries for one message, with the number of the first.
-    pub(super) fn tail(&mut self, size: fn(&T) -> usize) -> Option<(u64, Vec<TailEntry<T>>)> {
+    pub(super) fn tail(
+        &mut self,
+        now: Duration,
+        size: fn(&T) -> usize,
+    ) -> Option<(u64, Vec<TailEntry<T>>)> {
+        self.sends_tail(now);
         let mut bytes = 0;
         let mut fits = |entry: &&TailEntry<T>| {
             let room = bytes < TAIL_BYTES;
@@ -229,11 +268,12 @@ impl<T: Clone> Giving<T> {
 
     /// The last entry alone, with its number: the one just added. `None` if earlier ones have to be
     /// sent first.
-    pub(super) fn tail_last(&mut self) -> Option<(u64, Vec<TailEntry<T>>)> {
+    pub(super) fn tail_last(&mut self, now: Duration) -> Option<(u64, Vec<TailEntry<T>>)> {
         let number = (self.tail_end()).checked_sub(1)?;
         if self.tail_sent < number {
             return None;
         }
+        self.sends_tail(now);
         self.tail_sent = number + 1;
         self.tail.back().map(|last| (number, vec![last.clone()]))
     }

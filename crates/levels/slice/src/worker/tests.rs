@@ -445,6 +445,32 @@ mod items {
         assert_eq!(said.collect::<Vec<_>>(), ["cut", "drained"]);
     }
 
+    /// Entries that come again sooner than a target can take them keep it from taking them.
+    #[test]
+    fn entries_without_an_acknowledgement_are_repeated_less_and_less_often() {
+        let mut worker = owner();
+        worker.item(ms(2), item(10, false));
+        let (handover, slices, target) = (HandoverId(2), [SLICE].into(), incarnation(2));
+        let positions = Positions::default();
+        let release = Message::Release { handover, slices, target, positions, settled: false };
+        tell(&mut worker, ms(3), release);
+        let mut sent = Vec::new();
+        for at in (3..3_000).step_by(20) {
+            worker.tick(ms(at));
+            while let Some(output) = worker.poll() {
+                match output {
+                    // The item was not started.
+                    Output::Recall { handover, .. } => {
+                        worker.recalled(ms(at), handover, vec![item(10, false)]);
+                    }
+                    Output::Send(Envelope { message: Message::Tail { .. }, .. }) => sent.push(at),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(sent, [3, 23, 63, 143, 303, 623, 1263, 2263]);
+    }
+
     #[test]
     fn a_controller_that_came_while_a_handover_ended_is_told_what_was_given() {
         let mut worker = owner();
