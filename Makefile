@@ -425,8 +425,9 @@ test-systemd: $(VM)/root.tar
 
 .PHONY: image
 image: deb
-	@for builder in docker podman buildah; do \
-	  if command -v $$builder >/dev/null; then exec $$builder build --tag equipoise .; fi; done; \
+	@if command -v docker >/dev/null; then exec docker build --tag equipoise .; fi; \
+	for builder in podman buildah; do \
+	  if command -v $$builder >/dev/null; then exec $$builder build --format docker --tag equipoise .; fi; done; \
 	echo "install docker, podman or buildah to build the image" >&2; exit 1
 
 .PHONY: test-image

@@ -162,18 +162,20 @@ const SIGNALS: usize = 7;
 /// Number of a slot that never had a sample.
 const NEVER: u64 = u64::MAX;
 
+/// Sums over one or several slots, by signal.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    total: f32,
-    max: f32,
-    samples: u32,
+struct Sums {
+    totals: [f32; SIGNALS],
+    maxima: [f32; SIGNALS],
+    /// No more are counted than fit.
+    samples: [u16; SIGNALS],
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// Start of the slot's current contents, as a multiple of the resolution.
     number: u64,
-    signals: [Sum; SIGNALS],
+    sums: Sums,
 }
 
 #[derive(Debug)]
@@ -243,7 +245,7 @@ impl Repository {
             if self.nodes.len() >= self.options.nodes_max {
                 return Err(Refused::TooManyNodes);
             }
-            let empty = Slot { number: NEVER, signals: [Sum::default(); SIGNALS] };
+            let empty = Slot { number: NEVER, sums: Sums::default() };
             let ring = |tier: &Tier| vec![empty; tier.slots].into_boxed_slice();
             let rings = self.options.tiers.iter().map(ring).collect();
             self.nodes.insert(name.to_string(), Node { rings, latest: (at, sample) });
@@ -350,26 +352,30 @@ fn add(ring: &mut [Slot], number: u64, signals: &[Option<f64>; SIGNALS]) {
     let at = (number % ring.len() as u64) as usize;
     let slot = &mut ring[at];
     if slot.number == NEVER || slot.number < number {
-        *slot = Slot { number, signals: [Sum::default(); SIGNALS] };
+        *slot = Slot { number, sums: Sums::default() };
     } else if slot.number > number {
         // The slot already has newer data.
         return;
     }
-    for (sum, percent) in slot.signals.iter_mut().zip(signals) {
+    let sums = &mut slot.sums;
+    for (at, percent) in signals.iter().enumerate() {
         let Some(percent) = percent.map(|percent| percent as f32) else { continue };
-        sum.total += percent;
-        sum.max = sum.max.max(percent);
-        sum.samples += 1;
+        let Some(samples) = sums.samples[at].checked_add(1) else { continue };
+        sums.totals[at] += percent;
+        sums.maxima[at] = sums.maxima[at].max(percent);
+        sums.samples[at] = samples;
     }
 }
 
 fn point(at: Duration, ring: &[Slot], numbers: std::ops::Range<u64>) -> Option<Point> {
-    let mut sums = [Sum::default(); SIGNALS];
+    let mut spreads = [None; SIGNALS];
     let mut merge = |slot: &Slot| {
-        for (sum, part) in sums.iter_mut().zip(&slot.signals) {
-            sum.total += part.total;
-            sum.max = sum.max.max(part.max);
-            sum.samples += part.samples;
+        let Sums { totals, maxima, samples } = &slot.sums;
+        for (at, spread) in spreads.iter_mut().enumerate().filter(|(at, _)| samples[*at] > 0) {
+            let (total, max, count) = spread.get_or_insert((0.0_f32, 0.0_f32, 0_u32));
+            *total += totals[at];
+            *max = max.max(maxima[at]);
+            *count += u32::from(samples[at]);
         }
     };
     if numbers.end - numbers.start >= ring.len() as u64 {
@@ -382,11 +388,12 @@ fn point(at: Duration, ring: &[Slot], numbers: std::ops::Range<u64>) -> Option<P
             }
         }
     }
-    let spreads = sums.map(|sum| {
-        (sum.samples > 0).then(|| Spread {
-            mean_percent: f64::from(sum.total) / f64::from(sum.samples),
-            max_percent: f64::from(sum.max),
-            samples: sum.samples,
+    let spreads = spreads.map(|sums| {
+        let (total, max, samples) = sums?;
+        Some(Spread {
+            mean_percent: f64::from(total) / f64::from(samples),
+            max_percent: f64::from(max),
+            samples,
         })
     });
     let [cpu, memory, net, cpu_pressure, memory_pressure, io_pressure, cpu_forecast] = spreads;

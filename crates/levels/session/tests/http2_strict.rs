@@ -199,8 +199,9 @@ fn streams_after_a_goaway_are_refused_to_a_client_that_answers_no_ping() {
     let refused = (1..).find_map(|at| {
         let stream = 1 + 2 * at;
         client.ask(stream, &GET);
-        let end = std::iter::from_fn(|| client.read())
-            .find(|frame| frame.stream == stream && (frame.kind == DATA || frame.kind == RST_STREAM));
+        let end = std::iter::from_fn(|| client.read()).find(|frame| {
+            frame.stream == stream && (frame.kind == DATA || frame.kind == RST_STREAM)
+        });
         end.filter(|frame| frame.kind == RST_STREAM)
     });
     assert_eq!(refused.expect("one is refused").code(), REFUSED_STREAM);

@@ -312,7 +312,7 @@ impl Balancer {
         let reporting = slices.iter().filter(|slice| !slice.observed.is_zero());
         self.reported.extend(reporting.map(|slice| (slice.owner, now)));
         let mut moved = BTreeSet::new();
-        for SliceInput { id, owner, queued, observed, .. } in slices {
+        for SliceInput { id, owner, blocked, queued, observed, .. } in slices {
             let queue = StandingQueue::default();
             let new = || Known { owner: *owner, moved: None, queue };
             let known = self.known.entry(*id).or_insert_with(new);
@@ -320,7 +320,8 @@ impl Balancer {
                 // The new owner reports the queue a moment later.
                 (known.owner, known.moved) = (*owner, Some(now));
                 moved.insert(*id);
-            } else if !observed.is_zero() {
+            } else if !observed.is_zero() && !blocked {
+                // During a handover, a part of the queue is on its way.
                 known.queue.observe(now, *queued, self.policy.queue_horizon);
             }
         }

@@ -3,6 +3,14 @@
 use crate::bed::{assert_said, in_pool, in_session, read, said, with_backends};
 
 #[test]
+fn a_protocol_that_is_agreed_on_by_alpn_needs_tls() {
+    assert_eq!(
+        said(&in_pool("upstream = 'auto'")),
+        "f:8:12: pool.p.upstream: HTTP/2 is agreed on by ALPN, which is a part of TLS; accepted: `tls` of the pool, or another `upstream`"
+    );
+}
+
+#[test]
 fn options_that_exclude_each_other_are_errors() {
     assert_said(
         &[
@@ -29,10 +37,6 @@ fn options_that_exclude_each_other_are_errors() {
             (
                 "upstream = 'multiplexed'\nhedge = 'p95'",
                 "f:9:9: pool.p.hedge: a request on a shared session cannot be hedged; accepted: `upstream = \"exclusive\"`, `\"http2\"` or `\"auto\"`",
-            ),
-            (
-                "upstream = 'auto'",
-                "f:8:12: pool.p.upstream: HTTP/2 is agreed on by ALPN, which is a part of TLS; accepted: `tls` of the pool, or another `upstream`",
             ),
             (
                 "tls = { verify = false }\nhealth = { grpc = '' }",

@@ -73,7 +73,7 @@ fn wrong_words_flags_and_forms_say_what_is_accepted() {
         &[
             (
                 "upstream = 'multiplex'",
-                "f:8:12: pool.p.upstream: 'multiplex' is none of them (did you mean \"multiplexed\"?); accepted: \"exclusive\", \"multiplexed\" or \"http2\"",
+                "f:8:12: pool.p.upstream: 'multiplex' is none of them (did you mean \"multiplexed\"?); accepted: \"exclusive\", \"multiplexed\", \"http2\" or \"auto\"",
             ),
             (
                 "scheduler = 'random(2)'",

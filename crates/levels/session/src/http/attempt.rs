@@ -247,7 +247,8 @@ impl ClientConnection {
                         if !head.is_interim() {
                             return Ok(head);
                         }
-                        Box::pin(self.pass_interim(&upstream.session.socket, outgoing, answer)).await?;
+                        Box::pin(self.pass_interim(&upstream.session.socket, outgoing, answer))
+                            .await?;
                         scanner = HeadScanner::default();
                         if input.is_empty() {
                             upstream.input = None;

@@ -163,9 +163,8 @@ fn a_head_that_repeats_a_field_of_the_table_is_refused() {
 fn responses_to_a_client_that_reads_nothing_end() {
     let backend = HttpBackend::always(Answer::pattern(1, 64 << 20));
     for (window, drips) in [(0, true), (i32::MAX as u32, false)] {
-        let proxy = plan(&backend)
-            .front(|front| front.timeouts.idle = Duration::from_secs(1))
-            .start();
+        let proxy =
+            plan(&backend).front(|front| front.timeouts.idle = Duration::from_secs(1)).start();
         let mut client = Raw::to(proxy.address);
         client.frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
         client.frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes());

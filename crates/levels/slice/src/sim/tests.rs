@@ -296,7 +296,15 @@ fn a_source_that_claims_what_it_handed_over_is_caught() {
 
 #[test]
 fn a_source_that_forgets_what_it_handed_over_too_early_is_caught() {
-    assert!(is_caught(Sabotage::NoClaimed, Scenario::queueing));
+    // The target has to be lost when it has received a part of what was not started.
+    const TAIL: usize = 6;
+    let losing = |seed| {
+        let faults =
+            Faults::At { step: TAIL, nth: 1 + (seed / 3) as u32 % 40, party: Party::Receiver };
+        Scenario { faults, ..Scenario::queueing(seed) }
+    };
+    all((0..250).map(losing));
+    assert!(is_caught(Sabotage::NoClaimed, losing));
 }
 
 #[test]
