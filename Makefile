@@ -389,7 +389,7 @@ H2SPEC := $(CURDIR)/target/h2spec/h2spec
 .PHONY: test-h2spec
 test-h2spec: test-setup
 	@command -v go >/dev/null || { echo "go is not installed: get it from https://go.dev/dl" >&2; exit 1; }
-	[[ -x $(H2SPEC) ]] || GOBIN=$(dir $(H2SPEC)) go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1
+	[[ -x $(H2SPEC) ]] || GOBIN=$(dir $(H2SPEC)) go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible
 	H2SPEC=$(H2SPEC) $(CARGO) test --workspace --locked --test h2spec -- --include-ignored
 
 # The moments follow from CLUSTER_SEED.
