@@ -93,7 +93,8 @@ test("slices, flows and 50 nodes are shown, and axe finds nothing", async () => 
     expect(await axe(page), view).toEqual([]);
   }
   const delegation = page.getByRole("region", { name: "Table of delegation" });
-  await delegation.getByRole("row", { name: "n1 " }).getByText("20 %").waitFor();
+  const first = delegation.getByRole("row").filter({ has: page.getByRole("rowheader", { name: "n1", exact: true }) });
+  await first.getByText("20 %").waitFor();
   expect(await delegation.getByRole("row").count()).toBe(50);
   await page.goto(`${rig.api}/#slices`);
   await page.getByRole("button", { name: "Drain w1" }).click();
