@@ -360,7 +360,7 @@ fn a_backend_that_does_not_agree_on_http2_gets_no_request() {
     assert!(backend.heads().is_empty());
 }
 
-/// A proxy with `auto` to a backend whose TLS has these protocols.
+/// A proxy with `upstream = "auto"`, and a backend that offers these protocols over TLS.
 fn auto_to(site: &Site, backend: SocketAddr, protocols: Protocols) -> (Proxy, Proxy) {
     let tls = behind_tls(site, TlsOptions { protocols, ..TlsOptions::default() }, backend);
     (before(site, Upstream::Auto, &[tls.address]), tls)

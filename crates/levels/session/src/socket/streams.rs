@@ -29,8 +29,8 @@ pub(crate) trait BackendStream {
     /// Whether the backend has said that it did nothing with the request.
     fn is_unprocessed(&self) -> bool;
 
-    /// Takes what has come while nobody reads, because the client takes no more: `h2` bounds how
-    /// many small frames of a connection it holds. Bounded by the stream's window.
+    /// Takes received data out of `h2` while the client accepts no more. `h2` closes a connection
+    /// that holds too many small frames. The stream's window bounds the data held here.
     fn read_ahead(&self, cx: &mut Context<'_>);
 }
 

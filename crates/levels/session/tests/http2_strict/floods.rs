@@ -140,8 +140,9 @@ fn a_head_that_repeats_a_field_of_the_table_is_refused() {
     let backend = HttpBackend::echo();
     let proxy = before(&backend);
     let mut client = Raw::to(proxy.address);
-    // A literal with incremental indexing, whose length has a prefix of 7 bits (RFC 7541, section
-    // 6.2.1), and references to it: it is the first entry of the dynamic table.
+    // The first field is a literal with incremental indexing (RFC 7541, section 6.2.1): it becomes
+    // the first entry of the dynamic table. Its length has a prefix of 7 bits. The other fields
+    // refer to that entry.
     let more = VALUE_BYTES - 127;
     let mut bomb = block(&GET);
     bomb.extend([0x40, 1, b'x', 127, 0x80 | (more & 127) as u8, (more >> 7) as u8]);
