@@ -45,8 +45,11 @@ function trouble(row: Row): number {
   return row.backend.state === "up" && (isFull || row.backend.rates.errors > 0) ? 4 : TROUBLE[row.backend.state];
 }
 
+// Made once: `localeCompare` with options takes several times as long.
+const NAMES = new Intl.Collator(undefined, { numeric: true });
+
 function byName(a: Row, b: Row): number {
-  return a.id.localeCompare(b.id, undefined, { numeric: true });
+  return NAMES.compare(a.id, b.id);
 }
 
 function byFigure(of: (row: Row) => number): (a: Row, b: Row) => number {
