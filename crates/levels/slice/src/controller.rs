@@ -41,6 +41,7 @@ use crate::ids::{HandoverId, Incarnation, SliceId, Term, WorkerId};
 use crate::message::{Address, Envelope, Message};
 use crate::numbering::Numbering;
 use crate::positions::Positions;
+use crate::repeat::Repeat;
 use members::Members;
 
 /// Size of a block of reserved handover numbers.
@@ -118,7 +119,7 @@ pub struct Handover {
     pub state: HandoverState,
     /// When it began.
     pub since: Duration,
-    said: Duration,
+    repeat: Repeat,
     positions: Positions,
     settled: bool,
     cut: Option<Arc<Positions>>,
@@ -316,11 +317,8 @@ impl<T: Clone> Controller<T> {
         for handover in impatient.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.event(now, handover, HandoverEvent::TimedOut);
         }
-        let (resend, claims) = (self.config.resend, self.config.claims);
-        let due = self.handovers.iter().filter(|(_, open)| {
-            let settling = open.state == HandoverState::Settling { source_lost: false };
-            now.saturating_sub(open.said) >= if settling { 4 * claims } else { resend }
-        });
+        let resend = self.config.resend;
+        let due = self.handovers.iter().filter(|(_, open)| open.repeat.is_due(now, resend));
         for handover in due.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.say(now, handover);
         }
@@ -415,7 +413,7 @@ impl<T: Clone> Controller<T> {
             target,
             state,
             since: now,
-            said: now,
+            repeat: Repeat::new(now),
             positions: Positions::default(),
             settled: false,
             cut,
@@ -440,6 +438,12 @@ impl<T: Clone> Controller<T> {
         if next.is_over() {
             self.over(now, handover);
         } else if next != before {
+            let settles = next == HandoverState::Settling { source_lost: false };
+            let least = if settles { 4 * self.config.claims } else { Duration::ZERO };
+            if let Some(open) = self.handovers.get_mut(&handover) {
+                open.repeat.first(now);
+                open.repeat.wait_at_least(least);
+            }
             self.say(now, handover);
         }
     }
@@ -479,7 +483,7 @@ impl<T: Clone> Controller<T> {
     /// Sends the message of the handover's state to the worker that has to answer it.
     fn say(&mut self, now: Duration, handover: HandoverId) {
         let Some(open) = self.handovers.get_mut(&handover) else { return };
-        open.said = now;
+        open.repeat.again(now);
         let (slices, target) = (open.slices.clone(), open.target);
         let Some(source) = open.source else {
             let after = open.after.clone();

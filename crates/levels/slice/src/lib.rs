@@ -113,6 +113,7 @@ mod ids;
 mod message;
 mod numbering;
 mod positions;
+mod repeat;
 #[cfg(test)]
 mod sim;
 pub mod transport;

@@ -95,7 +95,6 @@ impl<T: Clone> Worker<T> {
             // The message follows when the backlog is known.
             SourceAction::SendCut if giving.recalls => {}
             SourceAction::SendCut => {
-                giving.said = now;
                 let target = Address::Worker(giving.target);
                 let (positions, backlog) = (giving.cut.clone(), giving.backlog.clone());
                 self.send(target, Message::Cut { handover, positions: positions.clone(), backlog });
@@ -157,6 +156,7 @@ impl<T: Clone> Worker<T> {
         }
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         giving.cut = cut;
+        giving.repeat.first(now);
         giving.recalls = true;
         self.out.push_back(Output::Recall { handover, slices });
         // Slices move on only when the handover that brought them is over: a worker that has not
@@ -240,6 +240,7 @@ impl<T: Clone> Worker<T> {
     ) {
         let strict = self.config.order.is_strict() && !slices.is_empty();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
+        giving.repeat.first(now);
         if strict && giving.state != SourceState::Closed {
             giving.drained.extend(slices.iter().cloned());
             let target = Address::Worker(giving.target);
@@ -318,13 +319,6 @@ impl<T: Clone> Worker<T> {
     }
 
     pub(super) fn tick_giving(&mut self, now: Duration) {
-        let resend = self.config.resend;
-        let due: Vec<_> = self
-            .giving
-            .iter()
-            .filter(|(_, giving)| giving.has_cut() && now.saturating_sub(giving.said) >= resend)
-            .map(|(handover, _)| *handover)
-            .collect();
         let patience = self.config.patience;
         let waits = |giving: &Giving<T>| giving.waits_since(now.saturating_sub(patience));
         if now >= patience && self.giving.values().any(waits) {
@@ -334,25 +328,29 @@ impl<T: Clone> Worker<T> {
             self.giving.iter().filter(|(_, g)| g.has_cut()).map(|(id, _)| *id).collect();
         for handover in draining {
             self.check_finished(now, handover);
+            self.repeat_given(now, handover);
         }
-        for handover in due {
-            let Some(giving) = self.giving.get_mut(&handover).filter(|g| g.has_cut()) else {
-                continue;
-            };
-            giving.said = now;
-            let target = Address::Worker(giving.target);
+    }
+
+    /// Sends again what the target has not answered.
+    fn repeat_given(&mut self, now: Duration, handover: HandoverId) {
+        let resend = self.config.resend;
+        let Some(giving) = self.giving.get_mut(&handover).filter(|giving| giving.has_cut()) else {
+            return;
+        };
+        let repeats_tail = giving.repeats_tail(now, resend);
+        if giving.repeat.is_due(now, resend) {
+            giving.repeat.again(now);
+            let (target, slices) = (Address::Worker(giving.target), giving.drained_since(0));
             if giving.state == SourceState::Cut || giving.needs_progress() {
                 self.give(now, handover, SourceAction::SendCut);
             }
-            let Some(giving) = self.giving.get_mut(&handover) else { continue };
-            let (slices, repeats_tail) =
-                (giving.drained_since(0), giving.repeats_tail(now, resend));
             if !slices.is_empty() {
                 self.send(target, Message::Drained { handover, slices });
             }
-            if repeats_tail {
-                self.say_tail(now, handover);
-            }
+        }
+        if repeats_tail {
+            self.say_tail(now, handover);
         }
     }
 
@@ -360,7 +358,6 @@ impl<T: Clone> Worker<T> {
         let size = self.size;
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         if let Some((first, entries)) = giving.tail(now, size) {
-            giving.said = now;
             let target = Address::Worker(giving.target);
             self.send(target, Message::Tail { handover, first, entries });
         }
@@ -377,7 +374,6 @@ impl<T: Clone> Worker<T> {
     fn say_tail_last(&mut self, now: Duration, handover: HandoverId) {
         let Some(giving) = self.giving.get_mut(&handover) else { return };
         if let Some((first, entries)) = giving.tail_last(now) {
-            giving.said = now;
             let target = Address::Worker(giving.target);
             self.send(target, Message::Tail { handover, first, entries });
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::ids::{Incarnation, SliceId, Writer};
 use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
+use crate::repeat::Repeat;
 use crate::worker::backlog::{Unstarted, unstarted_of};
 use crate::worker::reason::Reason;
 use crate::worker::source_table::SourceState;
@@ -15,9 +16,6 @@ use crate::worker::source_table::SourceState;
 pub const TAIL_PART: usize = 512;
 /// Bytes of items after which a message of the tail ends: the last item may exceed it.
 pub const TAIL_BYTES: usize = 256 << 10;
-
-/// Longest time after which tail entries without an acknowledgement are sent again.
-const TAIL_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A handover at its source.
 #[derive(Debug)]
@@ -58,20 +56,15 @@ pub(super) struct Giving<T> {
     tail_first: u64,
     /// The number after the last entry that was sent.
     tail_sent: u64,
-    /// When the first and when the last message with the first entry was sent.
-    tail_begun: Duration,
-    tail_said: Duration,
-    /// Time after which entries are sent again: twice that of the last acknowledgement, and twice
-    /// as long after each repetition. Entries that are repeated sooner than a target without CPU
-    /// time can take them keep it from that.
-    tail_wait: Duration,
+    /// Of the message with the first entry.
+    tail_repeat: Repeat,
     /// The tail contains its last entry.
     ended: bool,
     /// By writer: the position from which the target has its items, and when the target first
     /// reported it.
     until: BTreeMap<Writer, (u64, Duration)>,
-    /// When the last message was sent.
-    pub said: Duration,
+    /// Of CUT and DRAINED.
+    pub repeat: Repeat,
 }
 
 impl<T: Clone> Giving<T> {
@@ -97,12 +90,10 @@ impl<T: Clone> Giving<T> {
             tail: VecDeque::new(),
             tail_first: 0,
             tail_sent: 0,
-            tail_begun: Duration::ZERO,
-            tail_said: Duration::ZERO,
-            tail_wait: Duration::ZERO,
+            tail_repeat: Repeat::default(),
             ended: false,
             until: BTreeMap::new(),
-            said: Duration::ZERO,
+            repeat: Repeat::default(),
         }
     }
 
@@ -144,7 +135,9 @@ impl<T: Clone> Giving<T> {
             self.tail_first += 1;
         }
         if self.tail_first > before {
-            self.tail_wait = (2 * now.saturating_sub(self.tail_begun)).min(TAIL_WAIT_MAX);
+            self.tail_repeat.answered(now);
+            // The target answers.
+            self.repeat.first(now);
         }
         self.claimed |= progress.claimed;
         let held: HashSet<_> = progress.held.iter().collect();
@@ -219,20 +212,15 @@ impl<T: Clone> Giving<T> {
     }
 
     /// Whether entries that were sent have to be sent again. `resend`: the least time for that.
-    pub(super) fn repeats_tail(&mut self, now: Duration, resend: Duration) -> bool {
-        let wait = self.tail_wait.max(resend);
-        let is_due = !self.tail.is_empty() && now.saturating_sub(self.tail_said) >= wait;
-        if is_due {
-            self.tail_wait = (2 * wait).min(TAIL_WAIT_MAX);
-        }
-        is_due
+    pub(super) fn repeats_tail(&self, now: Duration, resend: Duration) -> bool {
+        !self.tail.is_empty() && self.tail_repeat.is_due(now, resend)
     }
 
     fn sends_tail(&mut self, now: Duration) {
-        if self.tail_first >= self.tail_sent {
-            self.tail_begun = now;
+        match self.tail_first >= self.tail_sent {
+            true => self.tail_repeat.first(now),
+            false => self.tail_repeat.again(now),
         }
-        self.tail_said = now;
     }
 
     /// Unacknowledged entries for one message, with the number of the first.

@@ -132,7 +132,7 @@ impl<T: Clone> Worker<T> {
                 match taking.hole(&item, first) {
                     Hole::None => {}
                     Hole::Waits => return,
-                    Hole::Asks => return self.say_active(now, epoch),
+                    Hole::Asks => return self.begin_active(now, epoch),
                 }
             }
             self.hears(&item);

@@ -407,7 +407,7 @@ impl<T: Clone> Worker<T> {
             }
         }
         self.cover_if_settled(now, handover);
-        self.say_active(now, handover);
+        self.begin_active(now, handover);
         self.move_on(now);
     }
 
@@ -517,9 +517,17 @@ impl<T: Clone> Worker<T> {
         }
     }
 
+    /// Sends an ACTIVE that says something new.
+    pub(super) fn begin_active(&mut self, now: Duration, handover: HandoverId) {
+        if let Some(taking) = self.taking.get_mut(&handover) {
+            taking.repeat.first(now);
+        }
+        self.say_active(now, handover);
+    }
+
     pub(super) fn say_active(&mut self, now: Duration, handover: HandoverId) {
         let Some(taking) = self.taking.get_mut(&handover) else { return };
-        taking.said = now;
+        taking.repeat.again(now);
         let (source, cut) = (taking.source, (*taking.cut).clone());
         let active = Message::Active { handover, cut, progress: taking.progress() };
         if let Some(source) = source {
@@ -541,7 +549,7 @@ impl<T: Clone> Worker<T> {
         let open = self
             .taking
             .iter()
-            .filter(|(_, taking)| taking.has_open() && now.saturating_sub(taking.said) >= resend);
+            .filter(|(_, taking)| taking.has_open() && taking.repeat.is_due(now, resend));
         for handover in open.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.say_active(now, handover);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::ids::{Groups, Incarnation, SliceId, Writer};
 use crate::message::{Backlog, Item, Progress, TailEntry};
 use crate::positions::Positions;
+use crate::repeat::Repeat;
 use crate::worker::target_table::TargetState;
 
 /// A handover at its target.
@@ -57,8 +58,8 @@ pub(super) struct Taking<T> {
     pub recovered: Option<u64>,
     /// When its first message arrived.
     pub since: Duration,
-    /// When the last message was sent.
-    pub said: Duration,
+    /// Of ACTIVE.
+    pub repeat: Repeat,
 }
 
 /// A gap that stays: after the first position, up to the second.
@@ -112,7 +113,7 @@ impl<T> Taking<T> {
             owner_lost: false,
             recovered: None,
             since: Duration::ZERO,
-            said: Duration::ZERO,
+            repeat: Repeat::default(),
         }
     }
 
