@@ -14,9 +14,11 @@ use equipoise_slice_dds::Stream;
 use equipoise_slices::{Controller, HandoverSteps, Options, Status};
 use equipoise_store::{Embedded, EmbeddedOptions};
 
-/// The stream of an experiment, on loopback.
+/// The stream of an experiment, on loopback. `DPSLB_DDS` has further configuration of Cyclone DDS.
 pub(crate) fn stream(domain: u32, loss_permille: u16) -> Stream {
-    let dds = Settings { interfaces: vec!["lo".into()], loss_permille, ..Settings::default() };
+    let more = std::env::var("DPSLB_DDS").ok();
+    let interfaces = vec!["lo".into()];
+    let dds = Settings { interfaces, loss_permille, more, ..Settings::default() };
     Stream { domain, dds, ..Stream::default() }
 }
 

@@ -27,6 +27,9 @@ pub(crate) const NEVER: Duration = Duration::from_secs(3600);
 /// The client's own default.
 pub(crate) const USUAL: Duration = Duration::from_secs(1);
 
+/// Longest time without a look at replies, while DDS makes the client wait for slow workers.
+const PUBLISH_MAX: Duration = Duration::from_millis(10);
+
 /// A reply that came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
@@ -140,7 +143,7 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
             // Items that DDS delayed are not made up for at once.
             due = (due + now.duration_since(last).as_secs_f64() * control.rate()).min(2000.0);
             last = now;
-            while due >= 1.0 {
+            while due >= 1.0 && now.elapsed() < PUBLISH_MAX {
                 let id = outcome.published;
                 let slice = SliceId((id % i64::from(offer.slices)) as u32);
                 match client.publish(slice, id, &offer.message) {
@@ -151,7 +154,8 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
                 due -= 1.0;
             }
         }
-        client.replies(Duration::from_micros(500), &mut answers)?;
+        let patience = if due >= 1.0 { Duration::ZERO } else { Duration::from_micros(500) };
+        client.replies(patience, &mut answers)?;
         let at = Instant::now();
         control.answered.fetch_add(answers.len() as u64, Relaxed);
         let new = answers.drain(..).map(|one| Answered { id: one.id, at, delay: one.delay });

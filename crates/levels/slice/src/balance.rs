@@ -10,7 +10,9 @@
 //! Each round takes the best move (the most imbalance removed for its cost) again and again, until
 //! the workers are even or the round has moved as much load as it may ([`sides`]). Among slices of
 //! equal worth, those of one group go together, so that few groups have several readers. In a round
-//! a worker either gives or takes. When loads are even, slices without load are spread by number.
+//! a worker either gives or takes. A standing queue is not moved to or from a worker that another
+//! one is still moving to or from: moving it takes their time, which makes them slower, and a
+//! slower worker would give still more. When loads are even, slices without load are spread by number.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates:
@@ -170,6 +172,8 @@ pub struct Balancer {
     reported: BTreeMap<WorkerId, Duration>,
     last: Option<Duration>,
     moving: bool,
+    /// Moves of standing queues that are not over.
+    transfers: Vec<Move>,
 }
 
 /// A slice in the last round.
@@ -191,6 +195,7 @@ impl Balancer {
             reported: BTreeMap::new(),
             last: None,
             moving: false,
+            transfers: Vec::new(),
         }
     }
 
@@ -240,11 +245,14 @@ impl Balancer {
         let mean = load / weight;
         let (imbalance, bound) = self.begin_or_go_on(&sides, mean);
         let (blocked, cooling) = self.staying(now, slices);
+        self.transfers.retain(|of| of.slices.iter().any(|slice| blocked.contains(slice)));
         let mut moved = Vec::new();
         sides.leave(&|slice, _| blocked.contains(&slice), &mut moved);
         let left = moved.len();
         let stays = |slice, target| {
-            blocked.contains(&slice) || cooling.contains(&slice) && !self.is_new(now, target)
+            blocked.contains(&slice)
+                || cooling.contains(&slice) && !self.is_new(now, target)
+                || self.transfer_of(slice, target).is_some()
         };
         let mut budget = self.policy.share_max * load;
         let enough = mean * (1.0 + self.policy.stop);
@@ -252,7 +260,8 @@ impl Balancer {
         while goes_on && budget > 0.0 {
             let Some((step, load)) = sides.best(&stays, budget, mean, enough) else {
                 // No move helps more; balancing goes on only if some slice has to wait.
-                goes_on = !(moved.is_empty() && blocked.is_empty() && cooling.is_empty());
+                let waits = !(blocked.is_empty() && cooling.is_empty() && self.transfers.is_empty());
+                goes_on = waits || !moved.is_empty();
                 break;
             };
             budget -= load;
@@ -268,6 +277,9 @@ impl Balancer {
         let blocked = &blocked;
         let why = self.why(&sides, &End { now, mean, enough, imbalance, bound, moves, blocked });
         let (moves, hot) = (self.batches(&moved, &newcomers), self.hot(mean, slices));
+        let has_queue = |of: &&Move| of.slices.iter().any(|slice| self.backlog(*slice) > 0.0);
+        let begun: Vec<_> = moves.iter().filter(has_queue).cloned().collect();
+        self.transfers.extend(begun);
         Round { moves, hot, imbalance, why }
     }
 
@@ -376,6 +388,17 @@ impl Balancer {
         };
         let blocked = slices.iter().filter(|slice| slice.blocked).map(|slice| slice.id);
         (blocked.collect(), slices.iter().filter(cooling).map(|slice| slice.id).collect())
+    }
+
+    /// A move of standing queues that is not over, of the owner of `slice` or of `target`, if the
+    /// slice has a standing queue.
+    fn transfer_of(&self, slice: SliceId, target: WorkerId) -> Option<&Move> {
+        if self.backlog(slice) <= 0.0 {
+            return None;
+        }
+        let owner = self.known.get(&slice).map(|known| known.owner);
+        let of = |worker: WorkerId| Some(worker) == owner || worker == target;
+        self.transfers.iter().find(|it| of(it.source) || of(it.target))
     }
 
     /// Whether `worker` joined within the cool-down: slices that go there do not swing back.

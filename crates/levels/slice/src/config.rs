@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The order that the protocol keeps.
     pub order: Order,
-    /// A request without an answer is repeated after this.
+    /// A message without an answer is sent again after this, and then less and less often.
     pub resend: Duration,
     /// Interval between the claims of a worker with work or a handover in progress. At most a third
     /// of `lease`.

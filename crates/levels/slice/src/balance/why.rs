@@ -50,6 +50,8 @@ pub enum Hold {
     Blocked,
     /// It moved recently, and stays for this much longer.
     CoolDown(Duration),
+    /// It has a standing queue, and its owner or the target is still moving that of this slice.
+    Transfer(SliceId),
     /// It has more load than one round may move.
     TooLarge,
 }
@@ -99,17 +101,19 @@ impl Balancer {
         }
         match sides.best(&|_, _| false, f64::INFINITY, end.mean, end.enough) {
             Some(((slice, source, target), _)) => {
-                Why::Held { slice, source, target, by: self.hold(end, slice) }
+                Why::Held { slice, source, target, by: self.hold(end, slice, target) }
             }
             None => Why::NoSliceHelps { source, slices: side.slices.len() },
         }
     }
 
-    fn hold(&self, end: &End<'_>, slice: SliceId) -> Hold {
-        match self.cools(end.now, slice) {
+    fn hold(&self, end: &End<'_>, slice: SliceId, target: WorkerId) -> Hold {
+        let transfer = self.transfer_of(slice, target).and_then(|of| of.slices.first());
+        match (self.cools(end.now, slice), transfer) {
             _ if end.blocked.contains(&slice) => Hold::Blocked,
-            Some(left) => Hold::CoolDown(left),
-            None => Hold::TooLarge,
+            (Some(left), _) => Hold::CoolDown(left),
+            (None, Some(other)) => Hold::Transfer(*other),
+            (None, None) => Hold::TooLarge,
         }
     }
 }

@@ -69,12 +69,15 @@ impl Desk {
     }
 
     fn hold(&self, now: Duration, slice: SliceId, by: Hold) -> HoldReason {
+        let slice = if let Hold::Transfer(other) = by { other } else { slice };
         let busy = self.protocol.table().get(&slice).and_then(|row| row.busy);
         match (by, busy, self.wishes.pins.get(&slice)) {
-            (Hold::Blocked, Some(handover), _) => HoldReason::Handover(handover),
+            (Hold::Blocked | Hold::Transfer(_), Some(handover), _) => {
+                HoldReason::Handover(handover)
+            }
             (Hold::Blocked, None, Some(worker)) => HoldReason::Pinned(worker.clone()),
             // The slice has become free since.
-            (Hold::Blocked, None, None) => {
+            (Hold::Blocked, None, None) | (Hold::Transfer(_), None, _) => {
                 HoldReason::CoolDown(self.balancer.cools(now, slice).unwrap_or_default())
             }
             (Hold::CoolDown(left), _, _) => HoldReason::CoolDown(left),

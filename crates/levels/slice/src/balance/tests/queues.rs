@@ -195,3 +195,41 @@ fn a_worker_that_does_less_than_its_weight_says_gives_what_it_cannot_do() {
         queues.waiting()
     );
 }
+
+/// Moving a queue takes the time of both workers. One that looks more loaded because of that shall
+/// not give it on.
+#[test]
+fn a_queue_moves_only_between_workers_that_are_moving_no_other() {
+    let workers = vec![worker(1, 1), worker(2, 1), worker(3, 1)];
+    let mut balancer = Balancer::new(Policy::default());
+    let mut on_the_way: Vec<Move> = Vec::new();
+    let mut owners = vec![WorkerId(1); 30];
+    let mut moves = Vec::new();
+    for round in 1..=40_u32 {
+        // What is on its way arrives after two seconds; its new owner then looks overloaded.
+        let is_moving = |id: SliceId| on_the_way.iter().any(|of| of.slices.contains(&id));
+        let slice = |(number, owner): (usize, &WorkerId)| {
+            let id = SliceId(number as u32);
+            let queued = if owner.0 == 1 { 200 } else { 400 };
+            let done = done_at_once(number, *owner, 10, Duration::from_millis(1));
+            SliceInput { blocked: is_moving(id), queued, ..done }
+        };
+        let slices: Vec<_> = owners.iter().enumerate().map(slice).collect();
+        let begun = balancer.round(round * PERIOD, &workers, &slices).moves;
+        for of in &begun {
+            let apart = |other: &Move| {
+                let ends = [other.source, other.target];
+                !ends.contains(&of.source) && !ends.contains(&of.target)
+            };
+            assert!(on_the_way.iter().all(apart), "{of:?} beside {on_the_way:?}");
+        }
+        moves.extend(begun.iter().map(|_| round));
+        on_the_way.extend(begun);
+        if round % 8 == 0 {
+            for of in on_the_way.drain(..) {
+                of.slices.iter().for_each(|slice| owners[slice.0 as usize] = of.target);
+            }
+        }
+    }
+    assert!(moves.iter().any(|round| *round > 8), "what has arrived moves on: {moves:?}");
+}
