@@ -12,7 +12,8 @@
 //! equal worth, those of one group go together, so that few groups have several readers. In a round
 //! a worker either gives or takes. A standing queue is not moved to or from a worker that another
 //! one is still moving to or from: moving it takes their time, which makes them slower, and a
-//! slower worker would give still more. When loads are even, slices without load are spread by number.
+//! slower worker would give still more. When loads are even, slices without load are spread by
+//! number.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates:
@@ -260,8 +261,9 @@ impl Balancer {
         while goes_on && budget > 0.0 {
             let Some((step, load)) = sides.best(&stays, budget, mean, enough) else {
                 // No move helps more; balancing goes on only if some slice has to wait.
-                let waits = !(blocked.is_empty() && cooling.is_empty() && self.transfers.is_empty());
-                goes_on = waits || !moved.is_empty();
+                let nobody_waits =
+                    blocked.is_empty() && cooling.is_empty() && self.transfers.is_empty();
+                goes_on = !(moved.is_empty() && nobody_waits);
                 break;
             };
             budget -= load;
