@@ -206,7 +206,7 @@ fn a_queue_moves_only_between_workers_that_are_moving_no_other() {
     let mut owners = vec![WorkerId(1); 30];
     let mut moves = Vec::new();
     for round in 1..=40_u32 {
-        // What is on its way arrives after two seconds; its new owner then looks overloaded.
+        // Queues arrive after two seconds; their new owner then looks overloaded.
         let is_moving = |id: SliceId| on_the_way.iter().any(|of| of.slices.contains(&id));
         let slice = |(number, owner): (usize, &WorkerId)| {
             let id = SliceId(number as u32);
