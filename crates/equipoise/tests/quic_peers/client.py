@@ -15,7 +15,7 @@ import sys
 from aioquic.asyncio import connect
 from aioquic.quic.configuration import QuicConfiguration
 
-FETCHED = 1 << 20
+FETCHED = 1 << 19
 PATIENCE = 45
 
 
