@@ -114,8 +114,10 @@ pub struct SliceInput {
     pub id: SliceId,
     /// Its owner.
     pub owner: WorkerId,
-    /// It cannot move now: it is in a handover, or its owner is uncertain.
+    /// It cannot move now: it is in a handover, or pinned.
     pub blocked: bool,
+    /// It is in a handover.
+    pub in_handover: bool,
     /// The time of these measurements. Zero: its owner has reported nothing since.
     pub observed: Duration,
     /// Items that arrived.
@@ -246,7 +248,9 @@ impl Balancer {
         let mean = load / weight;
         let (imbalance, bound) = self.begin_or_go_on(&sides, mean);
         let (blocked, cooling) = self.staying(now, slices);
-        self.transfers.retain(|of| of.slices.iter().any(|slice| blocked.contains(slice)));
+        let handed: BTreeSet<_> =
+            slices.iter().filter(|slice| slice.in_handover).map(|slice| slice.id).collect();
+        self.transfers.retain(|of| of.slices.iter().any(|slice| handed.contains(slice)));
         let mut moved = Vec::new();
         sides.leave(&|slice, _| blocked.contains(&slice), &mut moved);
         let left = moved.len();

@@ -305,6 +305,7 @@ impl Desk {
                     id: *slice,
                     owner: owner.worker,
                     blocked: row.busy.is_some() || self.pinned_to(*slice).is_some(),
+                    in_handover: row.busy.is_some(),
                     observed: self.seen.time(owner),
                     arrived: of.arrived,
                     done: of.done,

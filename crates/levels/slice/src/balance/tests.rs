@@ -33,6 +33,7 @@ fn done_at_once(number: usize, owner: WorkerId, arrived: u64, item: Duration) ->
         id: SliceId(number as u32),
         owner,
         blocked: false,
+        in_handover: false,
         observed: PERIOD,
         arrived,
         done: arrived,

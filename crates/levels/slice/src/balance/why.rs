@@ -139,6 +139,7 @@ mod tests {
             id: SliceId(id),
             owner: WorkerId(owner),
             blocked: false,
+            in_handover: false,
             observed: ROUND,
             arrived: items,
             done: items,

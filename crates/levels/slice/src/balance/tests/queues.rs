@@ -212,7 +212,8 @@ fn a_queue_moves_only_between_workers_that_are_moving_no_other() {
             let id = SliceId(number as u32);
             let queued = if owner.0 == 1 { 200 } else { 400 };
             let done = done_at_once(number, *owner, 10, Duration::from_millis(1));
-            SliceInput { blocked: is_moving(id), queued, ..done }
+            let in_handover = is_moving(id);
+            SliceInput { blocked: in_handover, in_handover, queued, ..done }
         };
         let slices: Vec<_> = owners.iter().enumerate().map(slice).collect();
         let begun = balancer.round(round * PERIOD, &workers, &slices).moves;
