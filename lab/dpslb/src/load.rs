@@ -133,6 +133,7 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
     let (mut answers, mut due, mut last) = (Vec::new(), 0.0, Instant::now());
     let mut stopped: Option<Instant> = None;
     loop {
+        let mut is_late = false;
         if control.stop.load(Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
             if client.pending() == 0 || since.elapsed() > Duration::from_secs(60) {
@@ -143,7 +144,7 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
             // Items that DDS delayed are not made up for at once.
             due = (due + now.duration_since(last).as_secs_f64() * control.rate()).min(2000.0);
             last = now;
-            while due >= 1.0 && now.elapsed() < PUBLISH_MAX {
+            while due >= 1.0 && !is_late {
                 let id = outcome.published;
                 let slice = SliceId((id % i64::from(offer.slices)) as u32);
                 match client.publish(slice, id, &offer.message) {
@@ -152,9 +153,10 @@ fn publish(client: &mut Client, offer: &Offer, control: &Control) -> anyhow::Res
                     Err(error) => return Err(error.into()),
                 }
                 due -= 1.0;
+                is_late = now.elapsed() >= PUBLISH_MAX;
             }
         }
-        let patience = if due >= 1.0 { Duration::ZERO } else { Duration::from_micros(500) };
+        let patience = if is_late { Duration::ZERO } else { Duration::from_micros(500) };
         client.replies(patience, &mut answers)?;
         let at = Instant::now();
         control.answered.fetch_add(answers.len() as u64, Relaxed);

@@ -174,7 +174,9 @@ fn plan_reason(why: &PlanReason) -> SlicePlanReason {
         PlanReason::Off => SlicePlanReason::Off,
         PlanReason::Moves => SlicePlanReason::Moves,
         PlanReason::Held { by: HoldReason::Pinned(_), .. } => SlicePlanReason::Pinned,
-        PlanReason::Held { by: HoldReason::Handover(_), .. } => SlicePlanReason::InHandover,
+        PlanReason::Held { by: HoldReason::Handover(_) | HoldReason::Transfer(_), .. } => {
+            SlicePlanReason::InHandover
+        }
         PlanReason::Held { by: HoldReason::CoolDown(_), .. } => SlicePlanReason::CoolDown,
         PlanReason::Held { by: HoldReason::TooLarge, .. } => SlicePlanReason::TooLarge,
         PlanReason::NoSliceHelps { .. } => SlicePlanReason::NoSliceHelps,

@@ -10,9 +10,9 @@
 //! Each round takes the best move (the most imbalance removed for its cost) again and again, until
 //! the workers are even or the round has moved as much load as it may ([`sides`]). Among slices of
 //! equal worth, those of one group go together, so that few groups have several readers. In a round
-//! a worker either gives or takes. A standing queue is not moved to or from a worker that another
-//! one is still moving to or from: moving it takes their time, which makes them slower, and a
-//! slower worker would give still more. When loads are even, slices without load are spread by
+//! a worker either gives or takes. In later rounds it gives and takes no standing queue while one
+//! of an earlier round is still moving: that takes its time, which makes it slower, and a slower
+//! worker would give still more. When loads are even, slices without load are spread by
 //! number.
 //!
 //! # Source
@@ -175,8 +175,8 @@ pub struct Balancer {
     reported: BTreeMap<WorkerId, Duration>,
     last: Option<Duration>,
     moving: bool,
-    /// Moves of standing queues that are not over.
-    transfers: Vec<Move>,
+    /// Moves of standing queues that are not over, with the time of their round.
+    transfers: Vec<(Move, Duration)>,
 }
 
 /// A slice in the last round.
@@ -250,7 +250,12 @@ impl Balancer {
         let (blocked, cooling) = self.staying(now, slices);
         let handed: BTreeSet<_> =
             slices.iter().filter(|slice| slice.in_handover).map(|slice| slice.id).collect();
-        self.transfers.retain(|of| of.slices.iter().any(|slice| handed.contains(slice)));
+        let horizon = self.policy.queue_horizon;
+        self.transfers.retain(|(of, begun)| {
+            // The rest of a handover may wait for an item that never ends.
+            let may_move = now.saturating_sub(*begun) < horizon;
+            may_move && of.slices.iter().any(|slice| handed.contains(slice))
+        });
         let mut moved = Vec::new();
         sides.leave(&|slice, _| blocked.contains(&slice), &mut moved);
         let left = moved.len();
@@ -284,7 +289,7 @@ impl Balancer {
         let why = self.why(&sides, &End { now, mean, enough, imbalance, bound, moves, blocked });
         let (moves, hot) = (self.batches(&moved, &newcomers), self.hot(mean, slices));
         let has_queue = |of: &&Move| of.slices.iter().any(|slice| self.backlog(*slice) > 0.0);
-        let begun: Vec<_> = moves.iter().filter(has_queue).cloned().collect();
+        let begun: Vec<_> = moves.iter().filter(has_queue).map(|of| (of.clone(), now)).collect();
         self.transfers.extend(begun);
         Round { moves, hot, imbalance, why }
     }
@@ -404,7 +409,7 @@ impl Balancer {
         }
         let owner = self.known.get(&slice).map(|known| known.owner);
         let of = |worker: WorkerId| Some(worker) == owner || worker == target;
-        self.transfers.iter().find(|it| of(it.source) || of(it.target))
+        self.transfers.iter().map(|(it, _)| it).find(|it| of(it.source) || of(it.target))
     }
 
     /// Whether `worker` joined within the cool-down: slices that go there do not swing back.

@@ -78,6 +78,8 @@ pub enum HoldReason {
     Pinned(String),
     /// It is in this handover.
     Handover(HandoverId),
+    /// It has a standing queue, and one of the two workers is still moving that of this slice.
+    Transfer(SliceId),
     /// It moved recently, and stays for this much longer.
     CoolDown(Duration),
     /// It has more load than one round may move.
@@ -183,6 +185,11 @@ impl fmt::Display for HoldReason {
         match self {
             Self::Pinned(worker) => write!(f, "it is pinned to {worker}"),
             Self::Handover(id) => write!(f, "it is in handover {}", id.0),
+            Self::Transfer(other) => write!(
+                f,
+                "items wait for it, and one of these workers is still moving those of slice {}",
+                other.0
+            ),
             Self::CoolDown(left) => write!(
                 f,
                 "it moved recently and stays for another {:.1} s (`cool-down`)",

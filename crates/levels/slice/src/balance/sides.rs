@@ -99,8 +99,9 @@ impl Sides {
     }
 
     /// The move from the most to the least loaded worker that removes most imbalance for its cost,
-    /// and the load moved. Only slices with at most `budget` move. `mean`: mean load of a worker
-    /// with weight 1. A worker with at most `enough` gives nothing.
+    /// and the load moved; between other workers if `stays` permits none between these two. Only
+    /// slices with at most `budget` move. `mean`: mean load of a worker with weight 1. A worker
+    /// with at most `enough` gives nothing.
     pub(super) fn best(
         &self,
         stays: Stays<'_>,
@@ -113,12 +114,13 @@ impl Sides {
         };
         let mut sources: Vec<_> = self.targets().filter(|(_, side)| !side.took).collect();
         sources.sort_by(|a, b| by_load(b, a));
-        let (target, to) = self.targets().filter(|(_, side)| !side.gave).min_by(by_load)?;
-        for (source, from) in sources {
-            // The most loaded worker may have no slice that helps: it may have one hot slice only.
-            if from.relative() <= enough {
-                return None;
-            }
+        let mut targets: Vec<_> = self.targets().filter(|(_, side)| !side.gave).collect();
+        targets.sort_by(by_load);
+        // The most loaded worker may have no slice that helps: it may have one hot slice only.
+        let sources = sources.into_iter().take_while(|(_, from)| from.relative() > enough);
+        let sources: Vec<_> = sources.collect();
+        let pairs = targets.iter().flat_map(|to| sources.iter().map(move |from| (*from, *to)));
+        for ((source, from), (target, to)) in pairs {
             let gap = from.relative() - to.relative();
             let gain = |load: f64| {
                 let after = (from.load - load) / from.weight - (to.load + load) / to.weight;

@@ -76,6 +76,8 @@ impl<T: Clone> Controller<T> {
         // Not earlier: slices of a move that is reopened last would lack an owner when the first is
         // over.
         self.surveying = false;
+        // No RESTORE was sent before.
+        self.handovers.values_mut().for_each(|open| open.repeat.first(now));
         self.assign_unowned(now);
     }
 

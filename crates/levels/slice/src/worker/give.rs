@@ -56,6 +56,7 @@ impl<T: Clone> Worker<T> {
         let target = Address::Worker(giving.target);
         self.watching.insert(handover);
         if !slices.is_empty() {
+            giving.drained_repeat.first(now);
             self.send(target, Message::Drained { handover, slices });
         }
         if ended || goes_on {
@@ -240,8 +241,15 @@ impl<T: Clone> Worker<T> {
     ) {
         let strict = self.config.order.is_strict() && !slices.is_empty();
         let Some(giving) = self.giving.get_mut(&handover) else { return };
-        giving.repeat.first(now);
+        if giving.undrained.is_empty() {
+            // From now on only the target's progress is missing.
+            giving.repeat.first(now);
+        }
         if strict && giving.state != SourceState::Closed {
+            // Others that are not answered are repeated at their time.
+            if giving.drained.is_empty() {
+                giving.drained_repeat.first(now);
+            }
             giving.drained.extend(slices.iter().cloned());
             let target = Address::Worker(giving.target);
             // Only for slices for which the target has received the unstarted items.
@@ -339,15 +347,18 @@ impl<T: Clone> Worker<T> {
             return;
         };
         let repeats_tail = giving.repeats_tail(now, resend);
-        if giving.repeat.is_due(now, resend) {
-            giving.repeat.again(now);
+        if giving.drained_repeat.is_due(now, resend) {
             let (target, slices) = (Address::Worker(giving.target), giving.drained_since(0));
-            if giving.state == SourceState::Cut || giving.needs_progress() {
-                self.give(now, handover, SourceAction::SendCut);
-            }
             if !slices.is_empty() {
+                giving.drained_repeat.again(now);
                 self.send(target, Message::Drained { handover, slices });
             }
+        }
+        let Some(giving) = self.giving.get_mut(&handover) else { return };
+        let waits = giving.state == SourceState::Cut || giving.needs_progress();
+        if waits && giving.repeat.is_due(now, resend) {
+            giving.repeat.again(now);
+            self.give(now, handover, SourceAction::SendCut);
         }
         if repeats_tail {
             self.say_tail(now, handover);

@@ -63,8 +63,9 @@ pub(super) struct Giving<T> {
     /// By writer: the position from which the target has its items, and when the target first
     /// reported it.
     until: BTreeMap<Writer, (u64, Duration)>,
-    /// Of CUT and DRAINED.
+    /// Of CUT, and of DRAINED.
     pub repeat: Repeat,
+    pub drained_repeat: Repeat,
 }
 
 impl<T: Clone> Giving<T> {
@@ -94,6 +95,7 @@ impl<T: Clone> Giving<T> {
             ended: false,
             until: BTreeMap::new(),
             repeat: Repeat::default(),
+            drained_repeat: Repeat::default(),
         }
     }
 

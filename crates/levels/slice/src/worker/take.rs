@@ -213,6 +213,7 @@ impl<T: Clone> Worker<T> {
         self.drop_shadow_marks(handover);
         let Some(taking) = self.taking.get_mut(&handover) else { return };
         let shadow = std::mem::take(&mut taking.shadow);
+        taking.repeat.first(now);
         if strict {
             taking.held = taking.slices.iter().copied().collect();
         }

@@ -69,15 +69,13 @@ impl Desk {
     }
 
     fn hold(&self, now: Duration, slice: SliceId, by: Hold) -> HoldReason {
-        let slice = if let Hold::Transfer(other) = by { other } else { slice };
         let busy = self.protocol.table().get(&slice).and_then(|row| row.busy);
         match (by, busy, self.wishes.pins.get(&slice)) {
-            (Hold::Blocked | Hold::Transfer(_), Some(handover), _) => {
-                HoldReason::Handover(handover)
-            }
+            (Hold::Blocked, Some(handover), _) => HoldReason::Handover(handover),
             (Hold::Blocked, None, Some(worker)) => HoldReason::Pinned(worker.clone()),
+            (Hold::Transfer(other), _, _) => HoldReason::Transfer(other),
             // The slice has become free since.
-            (Hold::Blocked, None, None) | (Hold::Transfer(_), None, _) => {
+            (Hold::Blocked, None, None) => {
                 HoldReason::CoolDown(self.balancer.cools(now, slice).unwrap_or_default())
             }
             (Hold::CoolDown(left), _, _) => HoldReason::CoolDown(left),

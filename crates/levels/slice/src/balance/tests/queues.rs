@@ -234,3 +234,42 @@ fn a_queue_moves_only_between_workers_that_are_moving_no_other() {
     }
     assert!(moves.iter().any(|round| *round > 8), "what has arrived moves on: {moves:?}");
 }
+
+/// Rounds of a balancer whose first worker gave slice 0 to the third one, in a handover that never
+/// ends: the moves, with their rounds. The second worker has the queues.
+fn beside_an_endless_handover(workers: Vec<WorkerInput>, rounds: u32) -> Vec<(u32, Move)> {
+    let mut balancer = Balancer::new(Policy::default());
+    let slices = vec![SliceId(0)];
+    let of = Move { source: WorkerId(1), target: WorkerId(3), slices };
+    balancer.transfers.push((of, Duration::ZERO));
+    let mut moves = Vec::new();
+    for round in 1..=rounds {
+        let slice = |number: usize| {
+            let in_handover = number == 0;
+            let owner = WorkerId(if in_handover { 3 } else { 2 });
+            let done = done_at_once(number, owner, 10, Duration::from_millis(1));
+            SliceInput { blocked: in_handover, in_handover, queued: 400, ..done }
+        };
+        let slices: Vec<_> = (0..20).map(slice).collect();
+        let begun = balancer.round(round * PERIOD, &workers, &slices).moves;
+        moves.extend(begun.into_iter().map(|of| (round, of)));
+    }
+    moves
+}
+
+#[test]
+fn a_queue_that_is_moving_holds_up_no_other_workers() {
+    let workers = vec![worker(2, 1), worker(3, 1), worker(4, 1)];
+    let moves = beside_an_endless_handover(workers, 8);
+    let ends: BTreeSet<_> = moves.iter().map(|(_, of)| (of.source.0, of.target.0)).collect();
+    assert_eq!(ends, BTreeSet::from([(2, 4)]));
+}
+
+/// Its last item hangs in a program, for example.
+#[test]
+fn a_handover_that_does_not_end_stops_its_workers_for_the_horizon_at_most() {
+    let moves = beside_an_endless_handover(vec![worker(2, 1), worker(3, 1)], 60);
+    let first = moves.first().map(|(round, of)| (*round, of.source.0, of.target.0));
+    let horizon = Policy::default().queue_horizon.div_duration_f64(PERIOD) as u32;
+    assert_eq!(first, Some((horizon, 2, 3)));
+}
