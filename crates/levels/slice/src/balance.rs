@@ -12,8 +12,7 @@
 //! equal worth, those of one group go together, so that few groups have several readers. In a round
 //! a worker either gives or takes. In later rounds it gives and takes no standing queue while one
 //! of an earlier round is still moving: that takes its time, which makes it slower, and a slower
-//! worker would give still more. When loads are even, slices without load are spread by
-//! number.
+//! worker would give still more. When loads are even, slices without load are spread by number.
 //!
 //! # Source
 //! Adya et al., "Slicer", OSDI 2016, section 4.4 (weighted moves within a churn budget). Deviates:
@@ -270,9 +269,7 @@ impl Balancer {
         while goes_on && budget > 0.0 {
             let Some((step, load)) = sides.best(&stays, budget, mean, enough) else {
                 // No move helps more; balancing goes on only if some slice has to wait.
-                let nobody_waits =
-                    blocked.is_empty() && cooling.is_empty() && self.transfers.is_empty();
-                goes_on = !(moved.is_empty() && nobody_waits);
+                goes_on = !(moved.is_empty() && blocked.is_empty() && cooling.is_empty());
                 break;
             };
             budget -= load;

@@ -112,13 +112,12 @@ impl Sides {
         let by_load = |a: &(WorkerId, &Side), b: &(WorkerId, &Side)| {
             a.1.relative().total_cmp(&b.1.relative())
         };
-        let mut sources: Vec<_> = self.targets().filter(|(_, side)| !side.took).collect();
+        // The most loaded worker may have no slice that helps: it may have one hot slice only.
+        let gives = |(_, side): &(WorkerId, &Side)| !side.took && side.relative() > enough;
+        let mut sources: Vec<_> = self.targets().filter(gives).collect();
         sources.sort_by(|a, b| by_load(b, a));
         let mut targets: Vec<_> = self.targets().filter(|(_, side)| !side.gave).collect();
         targets.sort_by(by_load);
-        // The most loaded worker may have no slice that helps: it may have one hot slice only.
-        let sources = sources.into_iter().take_while(|(_, from)| from.relative() > enough);
-        let sources: Vec<_> = sources.collect();
         let pairs = targets.iter().flat_map(|to| sources.iter().map(move |from| (*from, *to)));
         for ((source, from), (target, to)) in pairs {
             let gap = from.relative() - to.relative();

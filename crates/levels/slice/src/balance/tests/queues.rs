@@ -235,8 +235,8 @@ fn a_queue_moves_only_between_workers_that_are_moving_no_other() {
     assert!(moves.iter().any(|round| *round > 8), "what has arrived moves on: {moves:?}");
 }
 
-/// Rounds of a balancer whose first worker gave slice 0 to the third one, in a handover that never
-/// ends: the moves, with their rounds. The second worker has the queues.
+/// The moves of a balancer, each with the number of its round. Slice 0 is in a handover from worker
+/// 1 to worker 3 that does not end. Worker 2 owns all other slices, each with a standing queue.
 fn beside_an_endless_handover(workers: Vec<WorkerInput>, rounds: u32) -> Vec<(u32, Move)> {
     let mut balancer = Balancer::new(Policy::default());
     let slices = vec![SliceId(0)];
