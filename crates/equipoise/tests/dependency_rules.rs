@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equipoise-discovery",
             "equipoise-dispatch",
             "equipoise-handover",
+            "equipoise-heap",
             "equipoise-cluster",
             "equipoise-session",
             "equipoise-otlp",
@@ -170,6 +171,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equipoise-routes", &["equipoise-basics"]),
     // Limits on clients: prefixes, rates, counts.
     ("equipoise-limits", &["equipoise-basics"]),
+    ("equipoise-heap", &[]),
     ("equipoise-dispatch", &["equipoise-core", "equipoise-tls"]),
     ("equipoise-tls", &[]),
     ("equipoise-tickets", &["equipoise-basics", "equipoise-store", "equipoise-tls"]),

@@ -34,6 +34,7 @@ const REMEDIES: Record<string, string> = {
   concurrency_limited: "a client exceeds the `concurrency` of a route's limit",
   connections_limited: "a client exceeds the `connections` of a limit",
   out_of_resources: "raise `LimitNOFILE`, or free local ports",
+  memory_short: "add memory, or raise `instance.memory-max`",
   connect_refused: "start the backend",
 };
 

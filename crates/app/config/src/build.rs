@@ -55,7 +55,11 @@ pub(super) fn config(
     let session = SessionConfig { pools, front_doors };
     loops::check(file, &session, findings);
     Config {
-        instance: Instance { name, threads: instance.get(tables::Instance::THREADS) },
+        instance: Instance {
+            name,
+            threads: instance.get(tables::Instance::THREADS),
+            memory_max: instance.get(tables::Instance::MEMORY_MAX),
+        },
         operations: operations(
             file.get(File::API),
             file.get(File::LOG),

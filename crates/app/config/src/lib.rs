@@ -146,6 +146,8 @@ pub struct Instance {
     pub name: Arc<str>,
     /// Data-plane threads; 0 means one for each core.
     pub threads: usize,
+    /// Bytes that the process may have allocated; `None`: a share of the memory that it may use.
+    pub memory_max: Option<u64>,
 }
 
 /// Options for operators: API, logs, shutdown.

@@ -31,8 +31,8 @@ use equipoise_core::LineForm;
 
 use super::{LogFormat, LogLevel};
 use crate::key::{
-    Count, In, List, OneOf, Options, Parsed, Text, Texts, choice, count, duration, options, parsed,
-    share, table, tables, text, texts,
+    Count, In, List, OneOf, Options, Parsed, Size, Text, Texts, choice, count, duration, options,
+    parsed, share, size, table, tables, text, texts,
 };
 use crate::option::{Choice, Choices};
 use crate::text::AccessLog;
@@ -113,6 +113,11 @@ options! {
     THREADS: Count<usize> = count("threads", 0, 1024).default(
         0,
         "Data-plane threads. 0: one for each core.",
+    ),
+    MEMORY_MAX: Option<Size<u64>> = size("memory-max", 16 << 20, 1 << 50).optional(
+        "three quarters of the memory of the machine, or of the limit of its control group",
+        "Bytes that this process may have allocated. Beyond it, requests are answered 503 (`memory_short`), new \
+         connections wait, and a response of which its client hardly takes anything for 5 s is cut.",
     ),
 }
 

@@ -41,6 +41,12 @@ impl Group {
         Group { cpu, memory }
     }
 
+    /// Reads the smallest limit of memory.
+    pub(crate) fn memory_limit(&mut self, buffer: &mut Vec<u8>) -> Option<u64> {
+        let limits = self.memory.iter_mut().filter_map(|folder| folder.limit(buffer));
+        limits.min()
+    }
+
     /// Reads all limits. Of memory limits, reports the one with the highest usage: a tight limit
     /// may be less used than a wide one above it. Of CPU quotas, reports the smallest, because its
     /// usage is only known from one reading to the next.
@@ -129,10 +135,14 @@ impl CpuFolder {
 }
 
 impl MemoryFolder {
+    fn limit(&mut self, buffer: &mut Vec<u8>) -> Option<u64> {
+        memory_limit_bytes(self.limit.read(buffer)?).filter(|limit| *limit > 0)
+    }
+
     /// Inactive files do not count as used memory, because the kernel can drop them, as for the
     /// machine.
     fn used_percent(&mut self, buffer: &mut Vec<u8>) -> Option<f64> {
-        let limit = memory_limit_bytes(self.limit.read(buffer)?).filter(|limit| *limit > 0)?;
+        let limit = self.limit(buffer)?;
         let used: u64 = self.used.read(buffer)?.trim().parse().ok()?;
         let droppable = self.stat.read(buffer).map_or(0, droppable_bytes);
         Some(used.saturating_sub(droppable) as f64 / limit as f64 * 100.0)

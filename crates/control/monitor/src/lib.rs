@@ -23,7 +23,7 @@ mod repository;
 mod source;
 
 pub use meter::{GroupReading, InterfaceRate, InterfaceReading, Reading, Utilisation, between};
-pub use monitor::{Monitor, MonitorOptions};
+pub use monitor::{Monitor, MonitorOptions, usable_memory_bytes};
 pub use repository::{
     Point, QueryError, Refused, Repository, RepositoryOptions, Sample, Spread, Tier,
 };

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::group::Group;
@@ -24,6 +24,16 @@ impl Default for MonitorOptions {
     fn default() -> MonitorOptions {
         MonitorOptions { proc: "/proc".into(), sys: "/sys".into(), link_speeds: BTreeMap::new() }
     }
+}
+
+/// Returns the memory that this process may use, in bytes: that of the machine, or the smallest
+/// limit of its control group and of those above it. `proc` is `/proc`. `None`: it is not known.
+pub fn usable_memory_bytes(proc: &Path) -> Option<u64> {
+    let mut buffer = Vec::new();
+    let limit = Group::of(&proc.join("self")).memory_limit(&mut buffer);
+    let mut meminfo = Source::new(proc.join("meminfo"));
+    let memory = meminfo.read(&mut buffer).and_then(|text| parse::meminfo(text).ok());
+    limit.into_iter().chain(memory.map(|memory| memory.total_bytes)).min()
 }
 
 /// Measures the utilisation of this machine on demand.

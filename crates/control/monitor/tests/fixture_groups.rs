@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use equipoise_monitor::{Monitor, MonitorOptions, Utilisation};
+use equipoise_monitor::{Monitor, MonitorOptions, Utilisation, usable_memory_bytes};
 
 /// A folder with `proc` and `sys`. Dropping it removes the folder.
 struct Tree(PathBuf);
@@ -126,6 +126,10 @@ fn in_version_2_every_limit_on_the_way_up_holds() {
     let files: Vec<_> = files.iter().map(|(file, text)| (file.as_str(), *text)).collect();
     let tree = Tree::new("v2-nested", &cgroup, V2, &files);
     percent(tree.sample().memory_percent, 90.0);
+    let proc = tree.0.join("proc");
+    assert_eq!(usable_memory_bytes(&proc), Some(1_000_000));
+    tree.write("proc/meminfo", "MemTotal: 900 kB\nMemAvailable: 100 kB\n");
+    assert_eq!(usable_memory_bytes(&proc), Some(900 * 1024));
     // The usage of the whole pod counts towards the pod's quota.
     let file = format!("sys/fs/cgroup/{pod}/cpu.stat");
     tree.used(&file, "usage_usec 1000\n", "usage_usec 11000\n", 0.010, 0.5);

@@ -15,6 +15,7 @@ use equipoise_planes::{
     DataPlane, DnsPlane, HostNames, LEARN_PERIOD, PacketPlane, PacketWish, Seen, SlicePlane, rates,
 };
 use equipoise_planning::{PlannedShares, Planner};
+use equipoise_session::MemoryBound;
 use equipoise_session::config::SessionConfig;
 use equipoise_session::registry::{PoolState, RegistryHandle};
 use equipoise_status::rates::{PERIOD, RateWindow};
@@ -79,6 +80,8 @@ pub(crate) struct Levels {
     pub(crate) spans: Option<Exporter>,
     /// Data-plane threads.
     pub(crate) threads: usize,
+    /// The bound on the memory of the process.
+    pub(crate) memory: MemoryBound,
 }
 
 impl Levels {

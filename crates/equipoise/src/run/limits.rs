@@ -1,4 +1,21 @@
+//! Limits of the process: open files and memory.
+
 use std::io;
+use std::path::Path;
+
+use equipoise_config::Config;
+use equipoise_heap::allocated_bytes;
+use equipoise_monitor::usable_memory_bytes;
+use equipoise_session::MemoryBound;
+
+/// The bound on the memory of this process: the configured one, or three quarters of what it may
+/// use. The rest is for what an allocator adds, and for the kernel's buffers of its sockets.
+pub(crate) fn memory_bound(config: &Config) -> MemoryBound {
+    let usable = || usable_memory_bytes(Path::new("/proc")).map(|bytes| bytes / 4 * 3);
+    let max_bytes = config.instance.memory_max.or_else(usable).unwrap_or(u64::MAX);
+    let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+    MemoryBound { max_bytes, used_bytes: allocated_bytes }
+}
 
 /// Raises the limit of open files to this user's maximum, because each connection takes two.
 /// Returns the limit.

@@ -42,7 +42,7 @@ use equipoise_planes::{DataPlane, DnsPlane, HostNames, PacketPlane, PacketWish, 
 use equipoise_planning::Planner;
 use equipoise_session::config::{Challenges, SessionConfig};
 use equipoise_session::registry::{Registry, RegistryOptions};
-use equipoise_session::{Engine, EngineOptions, FLEET_SEED, StopReport};
+use equipoise_session::{Engine, EngineOptions, FLEET_SEED, MemoryBound, StopReport};
 use equipoise_tickets::Tickets;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -135,8 +135,7 @@ impl Running {
         packet.follow(PacketWish::new(config.packet.clone(), session.pools), &seen).await?;
         let desk = NodeDesk::new();
         let desks = (entrance.journal(), Desk::new(&desk, &tickets) as Arc<_>);
-        let planner = planning::start(&config, plane.registry.clone(), desks).await;
-        let planner = planner.context("cannot start planning")?;
+        let planner = planning::start(&config, plane.registry.clone(), desks).await?;
         let slices = SlicePlane::new(&config);
         slices.follow(&config.slices).await?;
         tokio::spawn(Arc::clone(&slices).try_again());
@@ -155,6 +154,7 @@ impl Running {
             hosts,
             spans: plane.spans,
             threads: plane.threads,
+            memory: plane.memory,
         };
         let (upgrades, requests) = Upgrades::new(listening.sockets()?, inherited);
         let upgrades = (upgrades, plane.data.clone());
@@ -318,6 +318,7 @@ struct Plane {
     registry: equipoise_session::registry::RegistryHandle,
     spans: Option<Exporter>,
     threads: usize,
+    memory: MemoryBound,
 }
 
 impl Plane {
@@ -333,6 +334,7 @@ impl Plane {
         };
         let (failing, events) = mpsc::channel(EVENTS_WAITING);
         let (traces, spans) = spans::start(config)?.unzip();
+        let memory = limits::memory_bound(config);
         let engine = Engine::start(EngineOptions {
             threads,
             instance: config.instance.name.clone(),
@@ -341,6 +343,7 @@ impl Plane {
             access_log_format: config.operations.access_format,
             traces,
             challenges,
+            memory,
             inherited,
             is_held,
         });
@@ -349,7 +352,7 @@ impl Plane {
             RegistryOptions { threads, scheduler_seed: FLEET_SEED, jitter_seed: rand::random() };
         let (owner, registry) = Registry::new(options, data.clone(), events);
         tokio::spawn(owner.run());
-        Ok(Plane { data, registry, spans, threads })
+        Ok(Plane { data, registry, spans, threads, memory })
     }
 
     /// Adds the backends that operators added before, and takes over the states of a predecessor's.

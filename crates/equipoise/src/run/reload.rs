@@ -249,6 +249,7 @@ fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
     [
         ("instance.name", fixed.instance.name == now.instance.name),
         ("instance.threads", fixed.instance.threads == now.instance.threads),
+        ("instance.memory-max", fixed.instance.memory_max == now.instance.memory_max),
         ("api.socket", before.api_socket == after.api_socket),
         ("api.listen", before.api_listen == after.api_listen),
         ("log.format", before.log_format == after.log_format),

@@ -57,6 +57,12 @@ impl Buffers {
         block.split()
     }
 
+    /// Frees the buffers that are kept for reuse.
+    pub(crate) fn trim(&self) {
+        self.free.take();
+        self.free_large.take();
+    }
+
     fn take_from(self: &Rc<Self>, free: &RefCell<Vec<Box<[u8]>>>, bytes: usize) -> Buffer {
         let data = free.borrow_mut().pop();
         let data = data.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());

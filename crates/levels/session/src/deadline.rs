@@ -4,6 +4,9 @@
 //! must cost a store. A timer wheel (tokio's) takes a lock and relinks an entry each time; this
 //! array is scanned at 40 Hz, 4 bytes a connection, which for a million connections is under 1 % of
 //! a core.
+//!
+//! Each scan looks at the process's memory, too. While that is short, tasks that hold memory for
+//! slow clients have less time ([`Taking`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,8 +15,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::memory::MemoryBound;
+
 /// How often deadlines are looked at: their resolution.
 pub(crate) const TICK: Duration = Duration::from_millis(25);
+
+/// Ticks for which memory is held for a slow client while it is short.
+const GIVE_WAY_TICKS: u32 = 200;
+
+/// A client that takes as many bytes within [`GIVE_WAY_TICKS`] is not slow.
+const QUICK_BYTES: u64 = 4 << 10;
 
 const IDLE: u32 = u32::MAX;
 const FIRED: u32 = u32::MAX - 1;
@@ -24,6 +35,8 @@ pub(crate) struct Deadlines {
     epoch: Instant,
     slots: RefCell<Slots>,
     now: Cell<Instant>,
+    memory: MemoryBound,
+    memory_is_short: Cell<bool>,
     asleep: Cell<bool>,
     wake: Notify,
 }
@@ -31,17 +44,21 @@ pub(crate) struct Deadlines {
 #[derive(Default)]
 struct Slots {
     due_tick: Vec<u32>,
+    /// From which tick on a deadline fires if memory is short; [`IDLE`]: as usual.
+    short_tick: Vec<u32>,
     wakers: Vec<Option<Waker>>,
     free: Vec<usize>,
 }
 
 impl Deadlines {
-    pub(crate) fn new() -> Rc<Deadlines> {
+    pub(crate) fn new(memory: MemoryBound) -> Rc<Deadlines> {
         let epoch = Instant::now();
         Rc::new(Deadlines {
             epoch,
             now: Cell::new(epoch),
             slots: RefCell::default(),
+            memory,
+            memory_is_short: Cell::new(false),
             asleep: Cell::new(false),
             wake: Notify::new(),
         })
@@ -52,6 +69,7 @@ impl Deadlines {
         let mut slots = self.slots.borrow_mut();
         let index = slots.free.pop().unwrap_or_else(|| {
             slots.due_tick.push(IDLE);
+            slots.short_tick.push(IDLE);
             slots.wakers.push(None);
             slots.wakers.len() - 1
         });
@@ -60,14 +78,16 @@ impl Deadlines {
         Deadline { owner: self.clone(), index }
     }
 
-    /// Fires deadlines until the thread ends; sleeps while none is set.
+    /// Fires deadlines until the thread ends; sleeps while none is set and memory is not short.
     pub(crate) async fn run(self: Rc<Self>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             self.now.set(Instant::now());
-            if !self.fire(self.tick_of(self.now.get())) {
+            self.look_at_memory();
+            let is_any_set = self.fire(self.tick_of(self.now.get()));
+            if !is_any_set && !self.memory_is_short.get() {
                 self.asleep.set(true);
                 self.wake.notified().await;
                 self.asleep.set(false);
@@ -81,17 +101,38 @@ impl Deadlines {
         self.now.get()
     }
 
+    /// Looks whether the process has more memory in use than it may.
+    pub(crate) fn look_at_memory(&self) {
+        self.memory_is_short.set(self.memory.is_exceeded());
+    }
+
+    /// Whether the process had more memory in use than it may at the last look.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.memory_is_short.get()
+    }
+
     /// Wakes the tasks that are due. Returns whether any deadline is still set.
     fn fire(&self, now_tick: u32) -> bool {
         let mut slots = self.slots.borrow_mut();
-        let Slots { due_tick, wakers, .. } = &mut *slots;
+        let Slots { due_tick, short_tick, wakers, .. } = &mut *slots;
         let mut set = false;
+        let fire = |due: &mut u32, waker: &Option<Waker>| {
+            *due = FIRED;
+            if let Some(waker) = waker {
+                waker.wake_by_ref();
+            }
+        };
+        if self.memory_is_short.get() {
+            let set_and_short = due_tick.iter_mut().zip(short_tick).zip(&*wakers);
+            for ((due, short), waker) in set_and_short {
+                if *due <= LATEST && *short <= now_tick {
+                    fire(due, waker);
+                }
+            }
+        }
         for (due, waker) in due_tick.iter_mut().zip(wakers) {
             if *due <= now_tick {
-                *due = FIRED;
-                if let Some(waker) = waker {
-                    waker.wake_by_ref();
-                }
+                fire(due, waker);
             }
             set |= *due <= LATEST;
         }
@@ -131,9 +172,27 @@ impl Deadline {
         }
     }
 
+    /// Sees to it that it fires [`GIVE_WAY_TICKS`] after the first call of this, if memory is short
+    /// then, whatever it is set to. Until [`Deadline::stand`].
+    pub(crate) fn give_way(&self) {
+        let now_tick = self.owner.tick_of(self.owner.now());
+        let mut slots = self.owner.slots.borrow_mut();
+        let short = &mut slots.short_tick[self.index];
+        if *short == IDLE {
+            *short = now_tick.saturating_add(GIVE_WAY_TICKS);
+        }
+    }
+
+    /// Ends [`Deadline::give_way`].
+    pub(crate) fn stand(&self) {
+        self.owner.slots.borrow_mut().short_tick[self.index] = IDLE;
+    }
+
     /// Forgets it.
     pub(crate) fn clear(&self) {
-        self.owner.slots.borrow_mut().due_tick[self.index] = IDLE;
+        let mut slots = self.owner.slots.borrow_mut();
+        slots.due_tick[self.index] = IDLE;
+        slots.short_tick[self.index] = IDLE;
     }
 
     /// Whether it has passed since it was last set.
@@ -146,8 +205,31 @@ impl Drop for Deadline {
     fn drop(&mut self) {
         let mut slots = self.owner.slots.borrow_mut();
         slots.due_tick[self.index] = IDLE;
+        slots.short_tick[self.index] = IDLE;
         slots.wakers[self.index] = None;
         slots.free.push(self.index);
+    }
+}
+
+/// How quickly a client takes its response.
+#[derive(Default)]
+pub(crate) struct Taking {
+    /// Bytes taken since the client began to be behind, or was last found to be quick.
+    bytes: u64,
+}
+
+impl Taking {
+    /// Notes that the client has taken these bytes more; `is_behind`: others are held for it. While
+    /// memory is short, `deadline` fires once the client has been behind and slow for a while.
+    pub(crate) fn note(&mut self, deadline: &Deadline, bytes: u64, is_behind: bool) {
+        self.bytes += bytes;
+        if !is_behind || self.bytes >= QUICK_BYTES {
+            self.bytes = 0;
+            deadline.stand();
+        }
+        if is_behind {
+            deadline.give_way();
+        }
     }
 }
 
@@ -168,7 +250,7 @@ mod tests {
 
     #[test]
     fn fires_once_when_due_and_never_early() {
-        let all = Deadlines::new();
+        let all = Deadlines::new(MemoryBound::NONE);
         let count = Arc::new(Count::default());
         let deadline = all.register(count.clone().into());
         deadline.set(all.epoch, TICK * 3);
@@ -182,7 +264,7 @@ mod tests {
 
     #[test]
     fn moving_it_later_keeps_it_from_firing() {
-        let all = Deadlines::new();
+        let all = Deadlines::new(MemoryBound::NONE);
         let deadline = all.register(Arc::new(Count::default()).into());
         deadline.set(all.epoch, TICK);
         deadline.set(all.epoch, TICK * 100);
@@ -193,8 +275,42 @@ mod tests {
     }
 
     #[test]
+    fn while_memory_is_short_slow_clients_have_less_time() {
+        let all = Deadlines::new(MemoryBound::NONE);
+        let register = || all.register(Arc::new(Count::default()).into());
+        let deadlines = [(); 5].map(|()| register());
+        let mut takings = [(); 5].map(|()| Taking::default());
+        for deadline in &deadlines {
+            deadline.set(all.epoch, TICK * 1000);
+        }
+        let [stalled, trickling, quick, level, other] = &deadlines;
+        takings[0].note(stalled, 0, true);
+        takings[1].note(trickling, 0, true);
+        takings[2].note(quick, 0, true);
+        takings[3].note(level, 0, true);
+        all.now.set(all.epoch + TICK * GIVE_WAY_TICKS / 2);
+        takings[0].note(stalled, 0, true);
+        takings[1].note(trickling, QUICK_BYTES - 1, true);
+        takings[2].note(quick, QUICK_BYTES, true);
+        takings[3].note(level, 1, false);
+        all.fire(GIVE_WAY_TICKS);
+        assert!(!stalled.is_past(), "memory is not short");
+
+        all.memory_is_short.set(true);
+        all.fire(GIVE_WAY_TICKS - 1);
+        assert!(!stalled.is_past());
+        all.fire(GIVE_WAY_TICKS);
+        assert!(stalled.is_past() && trickling.is_past());
+        assert!(!quick.is_past());
+        all.fire(GIVE_WAY_TICKS * 3 / 2);
+        assert!(quick.is_past());
+        all.fire(GIVE_WAY_TICKS * 3);
+        assert!(!level.is_past() && !other.is_past());
+    }
+
+    #[test]
     fn a_dropped_deadline_leaves_its_place_to_the_next() {
-        let all = Deadlines::new();
+        let all = Deadlines::new(MemoryBound::NONE);
         let first = all.register(Arc::new(Count::default()).into());
         let index = first.index;
         drop(first);

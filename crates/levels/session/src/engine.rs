@@ -22,6 +22,7 @@ use crate::descriptors::Descriptors;
 use crate::door::{Door, LAST_REQUEST};
 use crate::handover::{GivenClients, UdpHandover};
 use crate::learning::HubThread;
+use crate::memory::MemoryBound;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::SourceSamples;
 use crate::why::Explainer;
@@ -56,6 +57,8 @@ pub struct EngineOptions {
     pub traces: Option<TraceSink>,
     /// Answers to ACME directories, which front doors give before any other.
     pub challenges: Challenges,
+    /// The bound on the process's memory.
+    pub memory: MemoryBound,
     /// Listening sockets of an earlier process.
     pub inherited: Inherited,
     /// Front doors accept nothing before [`Engine::begin`].
@@ -146,6 +149,7 @@ impl Engine {
             epoch: Instant::now(),
             threads: options.threads.max(1),
             descriptors: Descriptors::of_process(),
+            memory: options.memory,
             events: options.events,
             access_log,
             traces: options.traces,
@@ -435,6 +439,9 @@ async fn control(worker: Rc<Worker>, mut queue: mpsc::UnboundedReceiver<Command>
             now = sweep.tick() => {
                 worker.idle.sweep(&worker.snapshot(), now.into_std());
                 worker.mux.sweep();
+                if worker.deadlines.is_memory_short() {
+                    worker.trim();
+                }
                 continue;
             }
         };

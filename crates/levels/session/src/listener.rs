@@ -152,6 +152,11 @@ pub(crate) async fn accept(
             }
             ready = listener.readable() => ready?,
         };
+        worker.deadlines.look_at_memory();
+        if worker.deadlines.is_memory_short() {
+            pause(&door, &io::ErrorKind::OutOfMemory.into(), &mut lines).await;
+            continue;
+        }
         let line = worker.lines.get().connections;
         for _ in 0..BURST {
             if scarce {
@@ -190,7 +195,11 @@ async fn pause(door: &Door, error: &io::Error, lines: &mut OncePerMinute) {
     door.stats(|stats| stats.accept_pauses.add(1));
     if lines.may_write() {
         let door = &door.view().config.name;
-        tracing::warn!(%door, %error, "accepting pauses until resources are free; raise the limit (ulimit -n) or lower connections-max");
+        let limit = match error.kind() {
+            io::ErrorKind::OutOfMemory => "instance.memory-max",
+            _ => "the limit (ulimit -n)",
+        };
+        tracing::warn!(%door, %error, "accepting pauses until resources are free; raise {limit} or lower connections-max");
     }
     tokio::time::sleep(PAUSE).await;
 }

@@ -119,6 +119,8 @@ reasons! {
     RequestTimeout = "request_timeout", 504;
     /// No file descriptor, port or buffer is left.
     OutOfResources = "out_of_resources", 503;
+    /// The process has more memory in use than its bound.
+    MemoryShort = "memory_short", 503;
     /// Cut because the process stops and the grace period is over.
     ShuttingDown = "shutting_down", 503;
     /// The backend was set down, and its work was cut.

@@ -32,6 +32,7 @@ use crate::descriptors::{Descriptors, Lines};
 use crate::handover::{GivenClient, UdpHandover};
 use crate::hedge_delay::HedgeDelays;
 use crate::http::{Http2Sessions, Logged, MuxSessions, StreamTasks};
+use crate::memory::MemoryBound;
 use crate::snapshot::{BackendEvent, FrontDoorView, Snapshot};
 use crate::sources::SourceSamples;
 use crate::splice::Pipes;
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: Instant,
     pub(crate) threads: usize,
     pub(crate) descriptors: Descriptors,
+    pub(crate) memory: MemoryBound,
     pub(crate) events: mpsc::Sender<BackendEvent>,
     pub(crate) access_log: AccessLog,
     pub(crate) traces: Option<TraceSink>,
@@ -124,8 +126,8 @@ impl Worker {
             index,
             access_log: shared.access_log.of_thread(),
             idle: IdleSessions::new(index, shared.threads),
+            deadlines: Deadlines::new(shared.memory),
             shared,
-            deadlines: Deadlines::new(),
             buffers: Rc::default(),
             pipes: Rc::default(),
             datagrams: OnceCell::new(),
@@ -241,6 +243,12 @@ impl Worker {
             vec.clear();
             vecs.push(vec);
         }
+    }
+
+    /// Frees memory that is kept for reuse.
+    pub(crate) fn trim(&self) {
+        self.buffers.trim();
+        self.vecs.take();
     }
 
     /// A random number.

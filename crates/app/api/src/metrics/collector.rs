@@ -89,13 +89,20 @@ impl Collected {
     }
 
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Reading { version, instance, threads, reload, .. } = &self.0;
+        let Reading { version, instance, threads, memory, reload, .. } = &self.0;
         let mut family =
             describe(out, "build", "Version and instance of the process", None, MetricType::Info)?;
         family.encode_info(&[("version", version.as_str()), ("instance", instance.as_str())])?;
         let help = "Data-plane threads";
         let mut gauge = describe(out, "threads", help, None, MetricType::Gauge)?;
         gauge.encode_gauge(&(*threads as u64))?;
+        let help = "Memory that the process has allocated and uses";
+        let unit = Some(&Unit::Bytes);
+        let mut gauge = describe(out, "memory_allocated", help, unit, MetricType::Gauge)?;
+        gauge.encode_gauge(&memory.allocated_bytes)?;
+        let help = "Allocated memory beyond which no work of clients is accepted";
+        let mut gauge = describe(out, "memory_max", help, unit, MetricType::Gauge)?;
+        gauge.encode_gauge(&memory.max_bytes)?;
         let help = "Reads of the configuration file, by result, the read at start included";
         let mut family = describe(out, "config_reloads", help, None, MetricType::Counter)?;
         for (result, count) in [("success", reload.succeeded), ("failure", reload.failed)] {

@@ -23,8 +23,8 @@ pub use machine::{LinkReading, MachineReading};
 pub(crate) use plain::to_plain_text;
 pub use planning::{NodeReading, PlanningReading};
 pub use reading::{
-    AccessReading, BackendReading, FrontDoorReading, PoolReading, Reading, ReloadReading,
-    SpansReading, TimeReading,
+    AccessReading, BackendReading, FrontDoorReading, MemoryReading, PoolReading, Reading,
+    ReloadReading, SpansReading, TimeReading,
 };
 pub use slice::StreamReading;
 

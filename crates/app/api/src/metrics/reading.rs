@@ -13,6 +13,8 @@ pub struct Reading {
     pub instance: String,
     /// Data-plane threads.
     pub threads: usize,
+    /// Memory of the process.
+    pub memory: MemoryReading,
     /// Reads of the configuration file.
     pub reload: ReloadReading,
     /// Access to the API.
@@ -36,6 +38,15 @@ pub struct Reading {
     pub dns: Option<DnsStatus>,
     /// Streams of the slice level.
     pub streams: Vec<StreamReading>,
+}
+
+/// Memory that the process has allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReading {
+    /// Bytes in use.
+    pub allocated_bytes: u64,
+    /// Bytes beyond which the session level accepts no work.
+    pub max_bytes: u64,
 }
 
 /// Counts of reads of the configuration file, the read at start included.

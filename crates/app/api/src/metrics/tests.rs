@@ -387,6 +387,7 @@ fn reading() -> Reading {
         version: "1.2.3".into(),
         instance: "edge-1".into(),
         threads: 2,
+        memory: MemoryReading { allocated_bytes: 5 << 20, max_bytes: 1 << 30 },
         reload: ReloadReading {
             succeeded: 3,
             failed: 1,

@@ -76,6 +76,7 @@ fn remedy(reason: &str) -> &'static str {
         "concurrency_limited" => "a client exceeds the `concurrency` of a route's limit",
         "connections_limited" => "a client exceeds the `connections` of a limit",
         "out_of_resources" => "raise `LimitNOFILE`, or free local ports",
+        "memory_short" => "add memory, or raise `instance.memory-max`",
         "connect_refused" => "start the backend",
         _ => "docs/operations/drops.md says what to look at",
     }

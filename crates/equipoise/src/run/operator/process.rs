@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use equipoise_api::metrics::Reading;
+use equipoise_api::metrics::{MemoryReading, Reading};
 use equipoise_api::wire::config::{Checked, ConfigState, ConfigText, ReloadPreview};
 use equipoise_api::wire::controller::ControllerStatus;
 use equipoise_api::wire::tls::TlsStatus;
@@ -108,6 +108,10 @@ impl ProcessOperator for Control {
             version: env!("CARGO_PKG_VERSION").into(),
             instance: self.fixed.instance.name.to_string(),
             threads: self.levels.threads,
+            memory: MemoryReading {
+                allocated_bytes: (self.levels.memory.used_bytes)() as u64,
+                max_bytes: self.levels.memory.max_bytes as u64,
+            },
             reload: lock(&self.reloads).figures,
             access: self.entrance.reading(),
             api_tls: self.api_tls(&certificates),

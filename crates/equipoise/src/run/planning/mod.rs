@@ -6,13 +6,12 @@ mod level;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use anyhow::Context;
 use async_trait::async_trait;
 use equipoise_cluster::{CertificateDesk, Journal};
 use equipoise_config::{Config, declared_pool};
 use equipoise_planner::elastic::Elasticity;
-use equipoise_planning::{
-    Maker, Planner, PlannerOptions, PlanningConfig, PlanningError, ReadDeclaration,
-};
+use equipoise_planning::{Maker, Planner, PlannerOptions, PlanningConfig, ReadDeclaration};
 use equipoise_session::config::{PoolConfig, Protocol};
 use equipoise_session::registry::RegistryHandle;
 
@@ -24,7 +23,7 @@ pub(crate) async fn start(
     config: &Config,
     registry: RegistryHandle,
     desks: (Arc<dyn Journal>, Arc<dyn CertificateDesk>),
-) -> Result<Arc<Planner>, PlanningError> {
+) -> anyhow::Result<Arc<Planner>> {
     let doors = config.session.front_doors.iter();
     let doors = doors.filter(|door| door.protocol != Protocol::Udp);
     // A front door that accepts delegated requests is preferred.
@@ -38,7 +37,7 @@ pub(crate) async fn start(
         declarations: Arc::new(Declarations),
         desks,
     };
-    Planner::start(options).await
+    Planner::start(options).await.context("cannot start planning")
 }
 
 /// The part of the configuration that concerns planning.

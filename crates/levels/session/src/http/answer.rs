@@ -129,6 +129,7 @@ fn proxy_error(reason: Reason) -> &'static str {
         Reason::ResponseTimeout | Reason::RequestTimeout => "http_response_timeout",
         Reason::UpstreamStalled => "connection_write_timeout",
         Reason::OutOfResources => "connection_limit_reached",
+        Reason::MemoryShort => "proxy_internal_error",
         Reason::ShuttingDown => "proxy_internal_response",
         Reason::SourceDenied | Reason::RateLimited | Reason::ConcurrencyLimited => {
             "http_request_denied"
@@ -178,6 +179,7 @@ pub(super) fn explain(reason: Reason) -> &'static str {
         Reason::UpstreamStalled => "the backend stopped taking the request",
         Reason::RequestTimeout => "the request took too long",
         Reason::OutOfResources => "the balancer is out of resources",
+        Reason::MemoryShort => "the balancer is out of memory; try again later",
         Reason::ShuttingDown => "the balancer is stopping",
         Reason::BackendRemoved => "the backend was set down",
         _ => "the request could not be served",

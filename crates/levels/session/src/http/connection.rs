@@ -222,6 +222,7 @@ impl ClientConnection {
         let mut begun = None;
         self.routed = None;
         self.deadline.set(now, self.door.view().config.timeouts.idle);
+        self.deadline.give_way();
         loop {
             // The configuration may have changed while nothing came.
             let view = self.door.view();
@@ -304,6 +305,7 @@ impl ClientConnection {
 
     /// Bounds the time of the whole request.
     fn bound_request(&mut self, head: &RequestHead) {
+        self.deadline.stand();
         let of_route = self.routed.as_ref().and_then(|it| it.options().request_timeout);
         let of_door = || self.door.view().config.timeouts.request;
         let of_client = head.grpc.and_then(|call| call.timeout);

@@ -131,9 +131,13 @@ impl ClientConnection {
         }
     }
 
-    /// Checks that front door and route let this client send this request now. Peers have asked
-    /// their own clients. The request counts as in flight until the result is dropped.
+    /// Checks that there is memory, and that front door and route let this client send this request
+    /// now. Peers have asked their own clients. The request counts as in flight until the result is
+    /// dropped.
     fn permitted(&self) -> Result<Option<Entered>, Reason> {
+        if self.worker.deadlines.is_memory_short() {
+            return Err(Reason::MemoryShort);
+        }
         let view = self.door.view();
         let config = &view.config;
         let of_route = self.routed.as_ref().and_then(Routed::limiter);
@@ -176,8 +180,10 @@ impl ClientConnection {
         let (Unserved::Failed(reason) | Unserved::HandedBack(reason)) = unserved;
         let close = !head.keep_alive || !outgoing.upload.is_done() || self.is_closing();
         // The peer that delegated it has another application, and this is not yet for its client.
-        let has_no_room =
-            matches!(reason, Reason::NoRoom | Reason::QueueFull | Reason::QueueTimeout);
+        let has_no_room = matches!(
+            reason,
+            Reason::NoRoom | Reason::QueueFull | Reason::QueueTimeout | Reason::MemoryShort
+        );
         let to_peer = match (head.marker, unserved) {
             (Marker::Believed, _) if has_no_room => ToPeer::NoRoom,
             (Marker::Believed, Unserved::HandedBack(_)) => ToPeer::Undone,

@@ -10,6 +10,7 @@ use super::attempt::{Answered, Outgoing, Upstream};
 use super::connection::{After, ClientConnection};
 use super::pump::{Pump, PumpError, Shape};
 use super::response::ResponseHead;
+use crate::deadline::Taking;
 use crate::lease::{Lease, outcome_of};
 use crate::pace::Pace;
 use crate::reason::Reason;
@@ -41,9 +42,14 @@ impl ClientConnection {
         let download = body.get_or_insert_with(|| Pump::new(head.framing, shape, None));
         let drained = download.drain_into(&mut upstream.input, answer);
         let pace = self.bandwidth().map(|rate| Box::new(Pace::new(rate, Instant::now())));
-        let mut sending = Sending { sent: 0, moved: 0, download, drained, armed: false, pace };
+        let taking = Taking::default();
+        let mut sending =
+            Sending { sent: 0, moved: 0, download, drained, armed: false, taking, pace };
         let result =
             poll_fn(|cx| self.poll_respond(cx, upstream, outgoing, answer, &mut sending)).await;
+        if sending.armed {
+            self.deadline.stand();
+        }
         let (after, failed) = match result {
             Ok(()) if head.closes_client || !outgoing.upload.is_done() => (After::Close, None),
             Ok(()) => (After::KeepAlive, None),
@@ -163,6 +169,7 @@ impl ClientConnection {
         let to_client = upstream.input.is_some()
             || sending.download.holds_bytes()
             || sending.sent < answer.len();
+        sending.taking.note(&self.deadline, moved, to_client);
         if to_client {
             // The backend waits for the client now, as far as the buffers between them are full.
             upstream.lease.give_permit_back();
@@ -231,6 +238,7 @@ struct Sending<'p> {
     /// Whether the bytes read with the head were well-formed.
     drained: Result<(), PumpError>,
     armed: bool,
+    taking: Taking,
     /// Of the bytes to the client, if their rate is bounded.
     pace: Option<Box<Pace>>,
 }

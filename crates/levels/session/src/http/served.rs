@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::connection::ClientConnection;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Taking};
 use crate::door::Door;
 use crate::reason::Reason;
 use crate::socket::ClientStream;
@@ -54,15 +54,17 @@ pub(super) async fn send_rest<S: ServedStream>(
     door: &Door,
     deadline: &Deadline,
 ) -> S::Ended {
-    let mut sent_before = None;
+    let (mut sent_before, mut taking) = (None, Taking::default());
     poll_fn(|cx| {
         if let Poll::Ready(ended) = stream.poll_end(cx) {
             return Poll::Ready(ended);
         }
         let sent = stream.sent();
-        if sent_before.replace(sent) != Some(sent) {
+        let before = sent_before.replace(sent);
+        if before != Some(sent) {
             deadline.set(Instant::now(), door.view().config.timeouts.idle);
         }
+        taking.note(deadline, sent - before.unwrap_or(sent), true);
         if deadline.is_past() || worker.phase.get() == Phase::Cutting {
             door.dropped(Reason::ClientStalled);
             stream.cut();

@@ -7,6 +7,7 @@ use equipoise_core::LineFormat;
 
 use super::*;
 use crate::access_log::{AccessLog, LogOutput};
+use crate::memory::MemoryBound;
 use crate::sources::SourceSamples;
 use crate::worker::Shared;
 
@@ -18,6 +19,7 @@ fn worker() -> Rc<Worker> {
         instance: "test".into(),
         threads: 1,
         descriptors: crate::descriptors::Descriptors::of_process(),
+        memory: MemoryBound::NONE,
         epoch: Instant::now(),
         events,
         access_log,

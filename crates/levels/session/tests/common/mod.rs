@@ -20,7 +20,8 @@ use equipoise_session::config::{
 use equipoise_session::stats::{FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, BindError, Engine, EngineOptions, FrontDoorView,
-    Limiter, LogOutput, PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable, StopReport,
+    Limiter, LogOutput, MemoryBound, PoolView, Queue, Reason, RetryBudget, Snapshot, SniTable,
+    StopReport,
 };
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::sync::mpsc;
@@ -74,6 +75,7 @@ pub(crate) struct Plan {
     port: ReservedPort,
     access_log: Box<dyn io::Write + Send>,
     pub(crate) access_log_format: LineFormat,
+    pub(crate) memory: MemoryBound,
     pub(crate) challenges: Challenges,
 }
 
@@ -90,6 +92,7 @@ impl Plan {
             backends: backends.to_vec(),
             access_log: Box::new(io::sink()),
             access_log_format: LineFormat::TEXT,
+            memory: MemoryBound::NONE,
             challenges: Challenges::default(),
             port,
         }
@@ -131,6 +134,7 @@ impl Plan {
             traces: None,
             challenges: self.challenges,
             inherited: Default::default(),
+            memory: self.memory,
             is_held: false,
         });
         let mut proxy = Proxy {

@@ -18,7 +18,7 @@ use equipoise_session::config::{
 use equipoise_session::registry::{
     DispatchStatus, FrontDoorStatus, Registry, RegistryHandle, RegistryOptions,
 };
-use equipoise_session::{Engine, EngineOptions, LogOutput};
+use equipoise_session::{Engine, EngineOptions, LogOutput, MemoryBound};
 use equipoise_testkit::{Client, HttpBackend, ReservedPort, Response, eventually, free_port};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -139,6 +139,7 @@ impl Plan {
             traces: None,
             challenges: Default::default(),
             inherited: Default::default(),
+            memory: MemoryBound::NONE,
             is_held: false,
         });
         let options = RegistryOptions { threads: 1, scheduler_seed: 1, jitter_seed: 1 };

@@ -14,7 +14,7 @@ use equipoise_session::config::{Challenges, FrontDoor, PassiveHealth, PoolOption
 use equipoise_session::stats::{BackendStats, Counter, FrontDoorStats, Sharded};
 use equipoise_session::{
     BackendEvent, BackendLive, BackendView, Engine, EngineOptions, FrontDoorView, LogOutput,
-    PoolView, Queue, Reason, RetryBudget, Snapshot, StopReport,
+    MemoryBound, PoolView, Queue, Reason, RetryBudget, Snapshot, StopReport,
 };
 use equipoise_testkit::LogBuffer;
 use tokio::sync::mpsc;
@@ -71,6 +71,7 @@ impl Rig {
             traces: None,
             challenges: wishes.challenges,
             inherited: Default::default(),
+            memory: MemoryBound::NONE,
             is_held: false,
         });
         let backends = backends.iter().enumerate().map(|(id, address)| BackendView {

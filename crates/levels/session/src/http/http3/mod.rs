@@ -118,7 +118,9 @@ pub(crate) async fn serve_door(
         if has_to_prove(&door, &incoming, handshakes.get()) {
             // Fails only if it has proved its address already.
             let _ = incoming.retry();
-        } else if let Some(entered) = enter(&door, &incoming, handshakes.get()) {
+        } else if !worker.deadlines.is_memory_short()
+            && let Some(entered) = enter(&door, &incoming, handshakes.get())
+        {
             accept(&worker, &door, incoming, &configured.config, entered, &handshakes);
         } else {
             refuse(&worker, &door, incoming, handshakes.get());
@@ -154,8 +156,9 @@ fn enter(door: &Door, incoming: &Incoming, handshakes: usize) -> Option<Entered>
 
 fn refuse(worker: &Worker, door: &Door, incoming: Incoming, handshakes: usize) {
     let view = door.view();
-    let is_full =
-        door.open.get() >= view.config.limits.connections_max || handshakes >= HANDSHAKES_MAX;
+    let is_full = door.open.get() >= view.config.limits.connections_max
+        || handshakes >= HANDSHAKES_MAX
+        || worker.deadlines.is_memory_short();
     match is_full {
         true => door.stats(|stats| stats.accept_pauses.add(1)),
         false => {

@@ -34,6 +34,7 @@ use self::priority::Urgencies;
 use self::tasks::Arrived;
 use self::transport::{Outbox, Transport};
 use super::{DATA_FRAME_BUDGET, SEND_BYTES_MAX, STREAM_WINDOW};
+use crate::deadline::Taking;
 use crate::door::Door;
 use crate::http::connection::ClientConnection;
 use crate::http::logged::log_unread;
@@ -194,7 +195,7 @@ struct Serving<'a> {
 impl Serving<'_> {
     /// Serves the streams to the end of the connection. Returns the reason if it ended badly.
     async fn run(mut self) -> Option<Reason> {
-        let mut idle = Idle { since: None };
+        let mut idle = Idle { since: None, taking: Taking::default() };
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         *self.shared.waker.borrow_mut() = Some(waker);
         poll_fn(|cx| {
@@ -228,6 +229,7 @@ impl Serving<'_> {
                     State::Cut(reason) => return Poll::Ready(reason),
                 }
                 idle.since = None;
+                self.client.deadline.stand();
             } else {
                 return Poll::Pending;
             }
@@ -294,9 +296,13 @@ impl Serving<'_> {
             deadline.clear();
             return false;
         }
-        if idle.since.is_some_and(|since| !since.has_sent_data(moved)) {
-            return deadline.is_past() || is_cutting;
-        }
+        let sent = match idle.since {
+            Some(since) if since.has_sent_data(moved) => moved.0 - since.sent,
+            Some(_) => return deadline.is_past() || is_cutting,
+            None => 0,
+        };
+        // `h2` may hold whole responses for the client.
+        idle.taking.note(deadline, sent, true);
         idle.since = Some(Moved { sent: moved.0, received: moved.1 });
         let within = match self.state {
             State::Serving => self.shared.door.view().config.timeouts.idle,
@@ -311,6 +317,7 @@ impl Serving<'_> {
 struct Idle {
     /// When the deadline was set.
     since: Option<Moved>,
+    taking: Taking,
 }
 
 /// Bytes that were sent to the client and received from it, ever.
