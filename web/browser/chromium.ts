@@ -50,3 +50,24 @@ export async function axe(page: Page): Promise<string[]> {
     return found.violations.map((one: any) => `${one.id}: ${one.help}: ${one.nodes[0].html} ${one.nodes[0].failureSummary}`);
   });
 }
+
+/** The median CPU time of the page's thread for an interaction and the frame after it, in milliseconds. */
+export async function median(page: Page, interactions: string[]): Promise<number> {
+  const devtools = await page.context().newCDPSession(page);
+  // CPU time of the thread: other programs of the machine do not count.
+  await devtools.send("Performance.enable", { timeDomain: "threadTicks" });
+  const busy = async () => {
+    const { metrics } = await devtools.send("Performance.getMetrics");
+    return 1000 * metrics.find((one) => one.name === "TaskDuration")!.value;
+  };
+  const times: number[] = [];
+  for (const interaction of interactions) {
+    const before = await busy();
+    await page.evaluate(async (script) => {
+      new Function(script)();
+      await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+    }, interaction);
+    times.push((await busy()) - before);
+  }
+  return times.sort((a, b) => a - b)[times.length >> 1]!;
+}

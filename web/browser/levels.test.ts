@@ -1,10 +1,12 @@
-// Views of levels that need other machines or root, with documents in the API's form in their place.
+// States of slices, flows and 50 nodes that are hard to bring about, as documents in the API's form.
+// `members.test.ts` has those of real processes.
 
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import type { Nodes, SlicePlan, Status, Streams } from "../src/api/types";
+import type { SlicePlan, Status, Streams } from "../src/api/types";
 import { axe, launch, open } from "./chromium";
+import { NODES } from "./nodes";
 import { Rig } from "./rig";
 
 const WORKER = {
@@ -28,15 +30,6 @@ const SLICES: Streams = {
 
 const SLICE_PLAN: SlicePlan = {
   stream: "images", moves: [], reason: "balanced", explanation: "no worker is far enough over the mean", workers: [], hot: [], imbalance: 0.2,
-};
-
-const NODES: Nodes = {
-  leader: "c1", controllers: ["c1"],
-  nodes: Array.from({ length: 50 }, (_, index) => ({
-    name: `n${index + 1}`, kind: "node", state: index === 1 ? "late" : "alive", version: "0.1.0", capacity: 2, admin: index === 2 ? "drain" : "up",
-    standing: "serves", shares: { "www.example.": 0.02 }, cpu_percent: 41.3, memory_percent: 20, net_percent: null, l1: 50, l2: 48,
-    keep: index === 3 ? 1 : 0.8, takes: index === 3 ? 1 : null, report_age_seconds: 1, refused_total: 0,
-  })),
 };
 
 const PACKET: Status["packet"] = {

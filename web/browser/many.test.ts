@@ -1,9 +1,10 @@
-// 500 backends: an interaction takes less than 100 ms of the page's thread.
+// 500 backends, and 50 nodes: an interaction takes less than 100 ms of the page's thread.
 
-import type { Browser, Page } from "playwright-core";
+import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { launch, open } from "./chromium";
+import { launch, median, open } from "./chromium";
+import { NODES } from "./nodes";
 import { Rig } from "./rig";
 
 const BACKENDS = 500;
@@ -21,27 +22,6 @@ afterAll(async () => {
   await browser?.close();
   await rig?.stop();
 });
-
-/** The median CPU time of the page's thread for an interaction and the frame after it, in milliseconds. */
-async function median(page: Page, interactions: string[]): Promise<number> {
-  const devtools = await page.context().newCDPSession(page);
-  // CPU time of the thread: other programs of the machine do not count.
-  await devtools.send("Performance.enable", { timeDomain: "threadTicks" });
-  const busy = async () => {
-    const { metrics } = await devtools.send("Performance.getMetrics");
-    return 1000 * metrics.find((one) => one.name === "TaskDuration")!.value;
-  };
-  const times: number[] = [];
-  for (const interaction of interactions) {
-    const before = await busy();
-    await page.evaluate(async (script) => {
-      new Function(script)();
-      await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
-    }, interaction);
-    times.push((await busy()) - before);
-  }
-  return times.sort((a, b) => a - b)[times.length >> 1]!;
-}
 
 test("500 backends are found, ordered and changed without a wait", async () => {
   const { page, errors } = await open(browser, `${rig.api}/#backends`, { bypassCSP: true });
@@ -62,6 +42,22 @@ test("500 backends are found, ordered and changed without a wait", async () => {
   console.log("milliseconds of the thread with", BACKENDS, "backends:", figures, "all of them shown:", await measured());
   for (const [name, time] of Object.entries(figures)) expect(time, name).toBeLessThan(LONGEST_MS);
   expect(errors).toEqual([]);
+});
+
+test("50 nodes are opened and changed without a wait", async () => {
+  const { page, errors } = await open(browser, rig.api, { bypassCSP: true });
+  await page.route(/\/v1\/nodes$/, (route) => route.fulfill({ json: NODES }));
+  await page.goto(`${rig.api}/#nodes`);
+  await page.getByRole("button", { name: "n50", exact: true }).waitFor();
+  const press = (selector: string) => `document.querySelector('dialog').close(); document.querySelectorAll('${selector}')[9].click()`;
+  const figures = {
+    open: await median(page, Array(6).fill(press("tbody button.plain"))),
+    ask: await median(page, Array(5).fill(press("tbody td button"))),
+  };
+  console.log("milliseconds of the thread with", NODES.nodes.length, "nodes:", figures);
+  for (const [name, time] of Object.entries(figures)) expect(time, name).toBeLessThan(LONGEST_MS);
+  expect(errors).toEqual([]);
+  await page.unrouteAll({ behavior: "ignoreErrors" });
 });
 
 test("without tokens the page shows everything and says that it is read-only", async () => {

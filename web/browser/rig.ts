@@ -7,7 +7,7 @@ import { createServer as createTcp, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
-const PROGRAM = process.env.EQUIPOISE ?? resolve(import.meta.dirname, "../../target/debug/equipoise");
+export const PROGRAM = process.env.EQUIPOISE ?? resolve(import.meta.dirname, "../../target/debug/equipoise");
 
 /** Tokens by role. */
 export const TOKENS = {
@@ -119,19 +119,24 @@ export class Rig {
   }
 }
 
-function configuration(folder: string, api: number, front: number, backends: number[], options: Options): string {
+/** Tables of the API with a caller of each role. */
+export function tokenTables(folder: string): string {
   const table = (role: string, token: string) => {
     const file = join(folder, `${role}.token`);
     writeFileSync(file, token, { mode: 0o600 });
     return `[[api.token]]\nname = "${role}"\nrole = "${role}"\nfile = "${file}"\n`;
   };
+  return Object.entries(TOKENS).map(([role, token]) => table(role, token)).join("");
+}
+
+function configuration(folder: string, api: number, front: number, backends: number[], options: Options): string {
   const list = backends.map((port, index) => `  { name = "b${index + 1}", address = "127.0.0.1:${port}" },`);
   return `
 [api]
 socket = "${join(folder, "api.sock")}"
 listen = "127.0.0.1:${api}"
 auth-failures = 1000
-${options.tokens ? Object.entries(TOKENS).map(([role, token]) => table(role, token)).join("") : ""}
+${options.tokens ? tokenTables(folder) : ""}
 [instance]
 name = "edge-1"
 threads = 1
@@ -179,7 +184,7 @@ function listening(server: Server | ReturnType<typeof createTcp>): Promise<numbe
   return new Promise((done) => server.listen(0, "127.0.0.1", () => done((server.address() as AddressInfo).port)));
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createTcp();
   const port = await listening(server);
   await new Promise((done) => server.close(done));

@@ -1,0 +1,12 @@
+// A cluster of 50 nodes, in the API's form.
+
+import type { Nodes } from "../src/api/types";
+
+export const NODES: Nodes = {
+  leader: "c1", controllers: ["c1"],
+  nodes: Array.from({ length: 50 }, (_, index) => ({
+    name: `n${index + 1}`, kind: "node", state: index === 1 ? "late" : "alive", version: "0.1.0", capacity: 2, admin: index === 2 ? "drain" : "up",
+    standing: "serves", shares: { "www.example.": 0.02 }, cpu_percent: 41.3, memory_percent: 20, net_percent: null, l1: 50, l2: 48,
+    keep: index === 3 ? 1 : 0.8, takes: index === 3 ? 1 : null, report_age_seconds: 1, refused_total: 0,
+  })),
+};
