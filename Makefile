@@ -411,8 +411,8 @@ deb tarball: packaged
 	@packaging/build $@ target/dist/equipoise target/packages
 
 # A virtual machine without network, from Debian's packages. PACKAGED is the binary to package and to try.
-#   qemu-system-x86 runs it; cpio packs its file system, which the machine has in memory
-VM_PACKAGES := qemu-system-x86:/usr/bin/qemu-system-x86_64 cpio:/usr/bin/cpio
+#   qemu-system-x86 runs it; cpio packs its file system, which the machine has in memory; openssl makes a certificate
+VM_PACKAGES := qemu-system-x86:/usr/bin/qemu-system-x86_64 cpio:/usr/bin/cpio openssl:/usr/bin/openssl
 PACKAGED ?= target/dist/equipoise
 VM := target/vm
 .PHONY: test-systemd

@@ -81,11 +81,54 @@ T
   sed -i '/nonsense/d' /etc/equipoise/equipoise.toml
 }
 
+https() {
+  echo "== HTTPS, a drain and a dead backend"
+  install -d -m 750 -g equipoise /etc/equipoise/tls
+  install -m 640 -g equipoise certificate.pem key.pem /etc/equipoise/tls/
+  cat >>/etc/equipoise/equipoise.toml <<'T'
+[[session]]
+name = "secure"
+listen = "0.0.0.0:443"
+protocol = "http"
+pool = "web"
+http2 = true
+tls = { certificates = [{ chain = "/etc/equipoise/tls/certificate.pem", key = "/etc/equipoise/tls/key.pem" }] }
+T
+  now "the file is valid for the service's user" runuser -u equipoise -- equipoise check /etc/equipoise/equipoise.toml
+  now "a reload takes the file" systemctl reload equipoise
+  is "a verified request over HTTP/2 is answered" secure
+  requests_begin
+  now "a drain ends" equipoise drain web1 --wait
+  now "the other backend serves everything" only two
+  now "the drain is undone" equipoise undrain web1
+  is "both serve" answers http://127.0.0.1/ one
+  requests_end
+  now "a backend dies" systemctl kill --signal=KILL backend-one
+  requests_begin
+  is "status shows it" shows unhealthy
+  now "the other backend serves everything" only two
+  systemctl reset-failed backend-one
+  systemd-run --quiet --unit=backend-one --working-directory=/srv/one python3 -m http.server --bind 127.0.0.1 8081
+  is "it serves again" answers http://127.0.0.1/ one
+  requests_end
+}
+secure() { [[ $(curl -sS -m 20 --http2 --cacert certificate.pem -w '%{http_version} %{http_code}' -o /dev/null https://localhost/) == "2 200" ]]; }
+only() { for _ in 1 2 3 4 5 6; do answers http://127.0.0.1/ "$1" || return; done; }
+requests_begin() {
+  rm -f /tmp/stop
+  python3 requests.py http://127.0.0.1/ /tmp/stop >/tmp/requests 2>&1 &
+  client=$!
+}
+requests_end() {
+  touch /tmp/stop
+  now "no request failed meanwhile" wait "$client"
+  tail -n 3 /tmp/requests
+}
+
 upgrade() {
   echo "== upgrade"
   before=$(main_pid equipoise)
-  python3 requests.py http://127.0.0.1/ /tmp/stop >/tmp/requests 2>&1 &
-  client=$!
+  requests_begin
   now "the next package is installed" dpkg -i 2.deb
   is "systemd's main process is another" differs equipoise "$before"
   now "the service is active" systemctl is-active equipoise
@@ -93,9 +136,7 @@ upgrade() {
   now "a reload takes the file" systemctl reload equipoise
   now "equipoise upgrade succeeds" equipoise upgrade
   is "systemd's main process is another again" differs equipoise "$between"
-  touch /tmp/stop
-  now "no request failed meanwhile" wait "$client"
-  tail -n 1 /tmp/requests
+  requests_end
   now "the service was not restarted" test "$(systemctl show --property=NRestarts --value equipoise)" = 0
 }
 
@@ -118,14 +159,10 @@ sockets() {
   systemctl stop equipoise
   now "the socket unit starts" systemctl start equipoise.socket
   now "the service starts" systemctl start equipoise
-  rm -f /tmp/stop
-  python3 requests.py http://127.0.0.1/ /tmp/stop >/tmp/requests 2>&1 &
-  client=$!
+  requests_begin
   now "a restart succeeds" systemctl restart equipoise
   is "requests are answered" answers http://127.0.0.1/ ""
-  touch /tmp/stop
-  now "no request failed meanwhile" wait "$client"
-  tail -n 3 /tmp/requests
+  requests_end
   now "the limits apply" test "$(systemctl show --property=MemoryMax --value equipoise)" = 5368709120
   systemctl stop equipoise.socket equipoise
   rm /etc/systemd/system/equipoise.socket /etc/systemd/system/equipoise.service.d/limits.conf
