@@ -373,7 +373,7 @@ pub enum SlicePlanReason {
     Moves,
     /// The slices that would help most are pinned.
     Pinned,
-    /// The slices that would help most are in a handover.
+    /// The slices that would help most are in a handover, or their queue is still moving.
     InHandover,
     /// The slices that would help most were moved recently.
     CoolDown,
