@@ -98,9 +98,9 @@ T
   now "a reload takes the file" systemctl reload equipoise
   is "a verified request over HTTP/2 is answered" secure
   requests_begin
-  now "a drain ends" equipoise drain web1 --wait
+  now "a drain ends" equipoise drain web/web1 --wait
   now "the other backend serves everything" only two
-  now "the drain is undone" equipoise undrain web1
+  now "the drain is undone" equipoise undrain web/web1
   is "both serve" answers http://127.0.0.1/ one
   requests_end
   now "a backend dies" systemctl kill --signal=KILL backend-one
