@@ -17,7 +17,7 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
             ),
             (
                 "[instance]\ncolour = 1",
-                "f:3:1: instance.colour: unknown option in this version; known: name, threads",
+                "f:3:1: instance.colour: unknown option in this version; known: name, threads, memory-max",
             ),
         ],
         |text| format!("session = []\n{text}"),
