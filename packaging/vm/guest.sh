@@ -36,6 +36,18 @@ capabilities() { sed -n 's/^CapPrm:\s*//p' "/proc/$(main_pid "$1")/status"; }
 answers() { [[ $(curl -sS -m 20 "$1") == "$2"* ]]; }
 attached() { ip "$@" link show eth0 | grep xdp; }
 shows() { equipoise status | grep -F "$1"; }
+secure() { [[ $(curl -sS -m 20 --http2 --cacert certificate.pem -w '%{http_version} %{http_code}' -o /dev/null https://localhost/) == "2 200" ]]; }
+only() { for _ in 1 2 3 4 5 6; do answers http://127.0.0.1/ "$1" || return; done; }
+requests_begin() {
+  rm -f /tmp/stop
+  python3 requests.py http://127.0.0.1/ /tmp/stop >/tmp/requests 2>&1 &
+  client=$!
+}
+requests_end() {
+  touch /tmp/stop
+  now "no request failed meanwhile" wait "$client"
+  tail -n 3 /tmp/requests
+}
 configuration() { cat >/etc/equipoise/equipoise.toml; }
 
 echo "== boot: $(uname -r), systemd $(systemctl --version | sed -n '1s/systemd \([0-9]*\).*/\1/p')"
@@ -111,18 +123,6 @@ T
   systemd-run --quiet --unit=backend-one --working-directory=/srv/one python3 -m http.server --bind 127.0.0.1 8081
   is "it serves again" answers http://127.0.0.1/ one
   requests_end
-}
-secure() { [[ $(curl -sS -m 20 --http2 --cacert certificate.pem -w '%{http_version} %{http_code}' -o /dev/null https://localhost/) == "2 200" ]]; }
-only() { for _ in 1 2 3 4 5 6; do answers http://127.0.0.1/ "$1" || return; done; }
-requests_begin() {
-  rm -f /tmp/stop
-  python3 requests.py http://127.0.0.1/ /tmp/stop >/tmp/requests 2>&1 &
-  client=$!
-}
-requests_end() {
-  touch /tmp/stop
-  now "no request failed meanwhile" wait "$client"
-  tail -n 3 /tmp/requests
 }
 
 upgrade() {
