@@ -3,15 +3,16 @@
 //! Each thread keeps its own idle sessions, so that a backend may have as many as threads times its
 //! limit. A small backend cannot serve them: one with a worker for each connection serves only as
 //! many as it has workers, idle ones included, and a request on a further session waits for an idle
-//! one to end. So idle sessions to backends with a small stated limit are kept here, where each
-//! thread finds them. A session stays registered with the event loop of the thread that used it
-//! last. That thread prefers its own ones, which cost no system call; another thread registers the
-//! session with its own event loop.
+//! one to end. So idle sessions to backends with a small limit, stated or learnt, are kept here,
+//! where each thread finds them. A session stays registered with the event loop of the thread that
+//! used it last. That thread prefers its own ones, which cost no system call; another thread
+//! registers the session with its own event loop.
 //!
 //! # Bound
 //! A thread opens a session only if none is idle here, and as long as it has a permit. So there are
 //! no more sessions than permits. Requests that gave their permit back (tunnels, slow clients) have
-//! sessions beyond them, which are closed when they are idle.
+//! sessions beyond them, which are closed when they are idle. So are those beyond a learnt limit
+//! that has fallen.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,10 +20,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use equipoise_basics::lock;
+use equipoise_tls::ClientTls;
 use tokio::io::unix::AsyncFd;
 
 use crate::lookout::Lookout;
-use crate::socket::{is_silent, is_silent_since_event};
+use crate::socket::is_silent;
+use crate::tls::IdleTls;
 
 /// Backends with a larger limit are not small: each thread keeps its own sessions.
 const SMALL_LIMIT_MAX: u32 = 64;
@@ -31,10 +34,12 @@ const SMALL_LIMIT_MAX: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct LentSessions(Mutex<Vec<Lent>>);
 
-/// An idle session in the clear.
+/// An idle session.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pub(crate) fd: AsyncFd<OwnedFd>,
+    /// Its encryption, and by which the backend has proven its name; `None`: it is in the clear.
+    pub(crate) tls: Option<(IdleTls, ClientTls)>,
     /// The thread with the event loop that watches it.
     pub(crate) thread: usize,
     pub(crate) lookout: Lookout,
@@ -45,7 +50,7 @@ pub(crate) struct Lent {
     pub(crate) since: Instant,
 }
 
-/// Whether sessions to a backend with this stated limit are lent between so many threads.
+/// Whether sessions to a backend with this limit are lent between so many threads.
 pub(crate) fn is_small(limit: Option<u32>, threads: usize) -> bool {
     threads > 1 && limit.is_some_and(|limit| limit <= SMALL_LIMIT_MAX)
 }
@@ -56,28 +61,8 @@ impl LentSessions {
         lock(&self.0).push(session);
     }
 
-    /// The session that was used last of those that are open and silent: of those that this thread
-    /// used, if there are some. Returns it, and the number of sessions that were closed.
-    pub(crate) fn take(
-        &self,
-        thread: usize,
-        reaches: impl Fn(Option<SocketAddr>) -> bool,
-    ) -> (Option<Lent>, u64) {
-        let mut closed = 0;
-        loop {
-            // The kernel is asked without the lock.
-            let session = self.pop(thread);
-            match session {
-                Some(session) if reaches(session.remote) && session.is_silent_for(thread) => {
-                    return (Some(session), closed);
-                }
-                Some(_) => closed += 1,
-                None => return (None, closed),
-            }
-        }
-    }
-
-    fn pop(&self, thread: usize) -> Option<Lent> {
+    /// The session that was used last: of those that this thread used, if there are some.
+    pub(crate) fn pop(&self, thread: usize) -> Option<Lent> {
         let mut sessions = lock(&self.0);
         match sessions.iter().rposition(|it| it.thread == thread) {
             Some(own) => Some(sessions.remove(own)),
@@ -108,17 +93,9 @@ impl LentSessions {
 }
 
 impl Lent {
-    /// As [`Self::is_silent`]. The kernel is asked only if the thread's own event loop has reported
-    /// something, or if another one watches the session.
-    fn is_silent_for(&self, thread: usize) -> bool {
-        if self.thread != thread {
-            return self.is_silent();
-        }
-        is_silent_since_event(&self.fd)
-    }
-
-    /// Whether there is no unread input, and the other side has not closed.
-    fn is_silent(&self) -> bool {
+    /// Whether there is no unread input, and the other side has not closed. With TLS, a ticket or a
+    /// new key that comes late counts as input.
+    pub(crate) fn is_silent(&self) -> bool {
         is_silent(self.fd.get_ref())
     }
 }

@@ -99,11 +99,10 @@ impl BackendLive {
         self.permits.limit()
     }
 
-    /// The limit that the configuration states; `None`: there is none, it is learnt, or it is the
-    /// room of a peer.
-    pub(crate) fn stated_limit(&self) -> Option<u32> {
-        let is_stated = !self.learning.is_under_way() && !self.room.is_known();
-        self.limit().filter(|_| is_stated)
+    /// The limit that the configuration states, or the one that was learnt; `None`: there is none,
+    /// or it is the room of a peer.
+    pub(crate) fn own_limit(&self) -> Option<u32> {
+        self.limit().filter(|_| !self.room.is_known())
     }
 
     /// Sets the source of the concurrency limit. Requests wait in the pool's queue for at most

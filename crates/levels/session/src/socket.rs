@@ -26,7 +26,7 @@ pub(crate) use self::calls::{
 };
 pub(crate) use self::streams::{BackendStream, ClientStream};
 use crate::buffer::{Buffer, Buffers};
-use crate::tls::Tls;
+use crate::tls::{IdleTls, Tls};
 
 /// From one keep-alive probe to the next, where silence is noticed: the kernel counts them in
 /// seconds.
@@ -134,12 +134,13 @@ impl Socket {
         Socket::over(Stream::Kernel(fd))
     }
 
-    /// The kernel's socket, which this thread's event loop still watches; `Err`: it is encrypted,
-    /// or a stream.
-    pub(crate) fn into_watched(self) -> Result<AsyncFd<OwnedFd>, Socket> {
-        match self {
-            Socket { stream: Stream::Kernel(fd), tls: None, .. } => Ok(fd),
-            other => Err(other),
+    /// The kernel's socket, which this thread's event loop still watches, and its TLS if it is
+    /// encrypted; `None`: it is a stream, or its TLS is not idle.
+    pub(crate) fn into_idle(self) -> Option<(AsyncFd<OwnedFd>, Option<IdleTls>)> {
+        let Stream::Kernel(fd) = self.stream else { return None };
+        match self.tls {
+            None => Some((fd, None)),
+            Some(tls) => Some((fd, Some(tls.into_inner().into_idle()?))),
         }
     }
 
@@ -421,7 +422,7 @@ pub(crate) fn is_silent(fd: &OwnedFd) -> bool {
 }
 
 /// As [`is_silent`]. Asks the kernel only after an event; wakes no task later.
-pub(crate) fn is_silent_since_event(fd: &AsyncFd<OwnedFd>) -> bool {
+fn is_silent_since_event(fd: &AsyncFd<OwnedFd>) -> bool {
     // Unlike `poll_read_ready`, it answers also when the task has used up its share of a turn.
     would_block(fd.try_io(Interest::READABLE, |fd| calls::peek(fd.as_raw_fd())))
 }

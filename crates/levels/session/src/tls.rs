@@ -31,7 +31,7 @@ pub(crate) const ANY_NAME: &str = "peer.invalid";
 
 /// One end of a TLS connection.
 pub(crate) struct Tls {
-    connection: Connection,
+    connection: Box<Connection>,
     /// Input that the connection has not consumed yet; present only while there is some.
     held: Option<Buffer>,
     buffers: Rc<Buffers>,
@@ -44,6 +44,13 @@ pub(crate) struct Tls {
     ends: bool,
     /// The end of the written bytes was announced.
     has_ended: bool,
+}
+
+/// One end of an idle TLS connection, which any thread may go on with.
+#[derive(Debug)]
+pub(crate) struct IdleTls {
+    connection: Box<Connection>,
+    sent: u64,
 }
 
 impl Tls {
@@ -70,8 +77,21 @@ impl Tls {
     }
 
     fn new(connection: Connection, held: Option<Buffer>, buffers: &Rc<Buffers>) -> Tls {
-        let buffers = Rc::clone(buffers);
+        let (connection, buffers) = (Box::new(connection), Rc::clone(buffers));
         Tls { connection, held, buffers, accepted: 0, sent: 0, ends: false, has_ended: false }
+    }
+
+    /// Goes on with an idle connection, in buffers of this thread.
+    pub(crate) fn of_idle(idle: IdleTls, buffers: &Rc<Buffers>) -> Tls {
+        let IdleTls { connection, sent } = idle;
+        let buffers = Rc::clone(buffers);
+        Tls { connection, held: None, buffers, accepted: 0, sent, ends: false, has_ended: false }
+    }
+
+    /// The connection without this thread's buffers; `None` if it is not idle.
+    pub(crate) fn into_idle(self) -> Option<IdleTls> {
+        let is_idle = self.held.is_none() && !self.connection.wants_write() && !self.has_ended;
+        is_idle.then_some(IdleTls { connection: self.connection, sent: self.sent })
     }
 
     /// The other end's certificate, once hands were shaken.
@@ -81,7 +101,7 @@ impl Tls {
 
     /// The name that the client asked for, at the server's end.
     pub(crate) fn server_name(&self) -> Option<&str> {
-        match &self.connection {
+        match &*self.connection {
             Connection::Server(server) => server.server_name(),
             Connection::Client(_) => None,
         }

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use equipoise_tls::{ClientTls, PeerIdentity, Protocols, valid_until};
 use rustls::pki_types::ServerName;
 
 use crate::backend_tls::{self, UpstreamTls};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Buffers};
 use crate::lent::{Lent, is_small};
 use crate::live::BackendLive;
 use crate::lookout::Lookout;
@@ -168,18 +169,33 @@ impl Session {
     /// An idle session that another thread may have opened.
     ///
     /// # Errors
-    /// This thread's event loop cannot watch it.
-    fn of_lent(lent: Lent, backend: &BackendView, thread: usize) -> io::Result<Session> {
+    /// This thread's event loop cannot watch it; it has ended, or has unread input.
+    fn of_lent(
+        lent: Lent,
+        backend: &BackendView,
+        thread: usize,
+        buffers: &Rc<Buffers>,
+    ) -> io::Result<Session> {
         let counted = Counted { live: backend.live.clone(), thread, is_lent: false };
-        let is_own = lent.thread == thread;
-        let fd = if is_own { lent.fd } else { watch(lent.fd.into_inner())? };
+        let fd = if lent.thread == thread {
+            lent.fd
+        } else if lent.is_silent() {
+            watch(lent.fd.into_inner())?
+        } else {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        };
+        let mut socket = Socket::of_watched(fd);
+        let proven = lent.tls.map(|(idle, by)| {
+            socket.encrypt(Tls::of_idle(idle, buffers));
+            Proven::Server(by)
+        });
         Ok(Session {
-            socket: Socket::of_watched(fd),
+            socket,
             counted: Some(counted),
             written: lent.written,
             reused: true,
             lookout: lent.lookout,
-            proven: None,
+            proven,
             remote: lent.remote,
             backend: backend.id,
             thread,
@@ -187,13 +203,19 @@ impl Session {
         })
     }
 
-    /// Leaves it to all threads. One that is encrypted is dropped: its state is this thread's.
+    /// Leaves it to all threads, unless it is not idle.
     fn lend(self, since: Instant) {
-        let Session { socket, counted, written, remote, live, thread, lookout, .. } = self;
-        if let (Ok(fd), Some(mut counted)) = (socket.into_watched(), counted) {
-            counted.is_lent = true;
-            live.lent.put(Lent { fd, thread, lookout, written, remote, since });
-        }
+        let Session { socket, counted, written, remote, live, thread, lookout, proven, .. } = self;
+        let Some((fd, idle)) = socket.into_idle() else { return };
+        let tls = match (idle, proven) {
+            (None, None) => None,
+            (Some(idle), Some(Proven::Server(by))) => Some((idle, by)),
+            // Peers have no limit of their own.
+            _ => return,
+        };
+        let Some(mut counted) = counted else { return };
+        counted.is_lent = true;
+        live.lent.put(Lent { fd, tls, thread, lookout, written, remote, since });
     }
 
     /// Whether it ends with one request.
@@ -331,29 +353,33 @@ pub(crate) struct IdleSessions {
     small: RefCell<ByBackend<Arc<BackendLive>>>,
     thread: usize,
     threads: usize,
+    buffers: Rc<Buffers>,
 }
 
 impl IdleSessions {
-    /// Those of one of so many threads.
-    pub(crate) fn new(thread: usize, threads: usize) -> IdleSessions {
+    /// Those of one of so many threads, whose buffers these are.
+    pub(crate) fn new(thread: usize, threads: usize, buffers: &Rc<Buffers>) -> IdleSessions {
         let (by_backend, small) = (RefCell::default(), RefCell::default());
-        IdleSessions { by_backend, small, thread, threads }
+        IdleSessions { by_backend, small, thread, threads, buffers: Rc::clone(buffers) }
     }
 
-    /// An idle session that any thread may have left.
-    fn take_lent(&self, backend: &BackendView) -> Option<Box<Session>> {
+    /// An idle session that any thread may have left, encrypted by `tls` or not at all.
+    fn take_lent(&self, backend: &BackendView, tls: Option<&UpstreamTls>) -> Option<Box<Session>> {
         let live = &backend.live;
-        if live.is_multiplexing_lost() || !is_small(live.stated_limit(), self.threads) {
+        if live.is_multiplexing_lost() || !is_small(live.own_limit(), self.threads) {
             return None;
         }
-        let (lent, closed) = live.lent.take(self.thread, |remote| backend.place.includes(remote));
-        let stats = live.stats.shard(self.thread);
-        stats.sessions_open.sub(closed);
-        let session = Session::of_lent(lent?, backend, self.thread);
-        // Without a place in the event loop it is closed, and another one is opened.
-        let session = session.ok()?;
-        stats.sessions_reused.add(1);
-        Some(Box::new(session))
+        // The kernel is asked without the lock.
+        while let Some(lent) = live.lent.pop(self.thread) {
+            let session = Session::of_lent(lent, backend, self.thread, &self.buffers);
+            if let Ok(session) = session
+                && session.is_reusable(backend, tls)
+            {
+                session.stats().sessions_reused.add(1);
+                return Some(Box::new(session));
+            }
+        }
+        None
     }
 
     /// The most recently used session to the backend that is still open and silent, and encrypted
@@ -377,22 +403,20 @@ impl IdleSessions {
                 }
             }
         }
-        if tls.is_none() { self.take_lent(backend) } else { None }
+        self.take_lent(backend, tls)
     }
 
     /// Keeps a session for later, unless there are `max` already.
     pub(crate) fn give(&self, mut session: Box<Session>, max: usize, now: Instant) {
-        if is_small(session.live.stated_limit(), self.threads) && max > 0 {
+        let limit = session.live.own_limit();
+        if is_small(limit, self.threads) && max > 0 {
             let open = session.live.stats.sum(|stats| stats.sessions_open.get());
-            let is_surplus = session.live.limit().is_some_and(|limit| open > u64::from(limit));
-            if is_surplus {
+            if limit.is_some_and(|limit| open > u64::from(limit)) {
                 return;
             }
-            if session.socket.tls().is_none() {
-                let mut small = self.small.borrow_mut();
-                small.entry(session.backend).or_insert_with(|| session.live.clone());
-                return session.lend(now);
-            }
+            let mut small = self.small.borrow_mut();
+            small.entry(session.backend).or_insert_with(|| session.live.clone());
+            return session.lend(now);
         }
         let mut all = self.by_backend.borrow_mut();
         let sessions = all.entry(session.backend).or_default();

@@ -122,13 +122,14 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(index: usize, shared: Shared) -> Rc<Worker> {
         let held = shared.is_held;
+        let buffers = Rc::default();
         Rc::new(Worker {
             index,
             access_log: shared.access_log.of_thread(),
-            idle: IdleSessions::new(index, shared.threads),
+            idle: IdleSessions::new(index, shared.threads, &buffers),
             deadlines: Deadlines::new(shared.memory),
             shared,
-            buffers: Rc::default(),
+            buffers,
             pipes: Rc::default(),
             datagrams: OnceCell::new(),
             mux: MuxSessions::default(),

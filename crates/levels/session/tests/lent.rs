@@ -1,6 +1,7 @@
 //! Threads lend each other sessions to small backends.
 
 mod common;
+mod common_tls;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -9,8 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::{Plan, Proxy, get};
-use equipoise_session::config::Upstream;
-use equipoise_testkit::{Client, PATIENCE, eventually};
+use common_tls::{NAME, Site};
+use equipoise_session::config::{Concurrency, FrontDoor, Protocol, Upstream, UpstreamTls};
+use equipoise_session::stats::BackendStats;
+use equipoise_testkit::{Client, HttpBackend, PATIENCE, eventually};
+use equipoise_tls::{ClientOptions, ClientTls, Profile, Protocols, TlsOptions};
+use rustls::pki_types::ServerName;
 
 const THREADS: usize = 4;
 
@@ -82,12 +87,63 @@ fn threads_open_no_more_sessions_to_a_small_backend_than_its_limit() {
     // Each further session would have waited for a worker for ever.
     let accepted = backend.accepted.load(SeqCst);
     assert!(accepted <= 4, "{accepted} connections for {} threads", THREADS);
-    let sum = |count: fn(&equipoise_session::stats::BackendStats) -> u64| {
-        proxy.backends[0].live.stats.sum(count)
-    };
+    let sum = |count: fn(&BackendStats) -> u64| proxy.backends[0].live.stats.sum(count);
     assert_eq!(sum(|stats| stats.requests.get()), 800);
     assert_eq!(sum(|stats| stats.sessions_open.get()), backend.open.load(SeqCst) as u64);
     assert!(sum(|stats| stats.sessions_reused.get()) >= 790);
+    proxy.assert_nothing_in_flight();
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn threads_open_no_more_sessions_than_a_limit_that_is_learnt() {
+    let backend = HttpBackend::named("small");
+    let plan = Plan::new(Upstream::Exclusive, &[backend.address()]).threads(THREADS);
+    let proxy = plan.pool(|pool| pool.queue.wait = PATIENCE).start();
+    let live = &proxy.backends[0].live;
+    live.set_concurrency(Concurrency::Learnt, PATIENCE);
+    // Each round's clients fall on other threads. At most eight requests are in flight, and the
+    // last ones of a round may not have left their session when the next one begins.
+    for _ in 0..40 {
+        load(&proxy, 8, 2);
+        proxy.assert_nothing_in_flight();
+    }
+    let open = live.stats.sum(|stats| stats.sessions_open.get());
+    assert!(open <= 10, "{open} sessions for 8 clients");
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn sessions_with_tls_are_lent_too() {
+    let site = Site::new();
+    let backend = HttpBackend::named("small");
+    let tls = Plan::new(Upstream::Exclusive, &[backend.address()]).front(|front| {
+        *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
+        front.tls = site.tls(TlsOptions::default());
+    });
+    let tls = tls.start();
+    let to_backend = ClientTls::new(ClientOptions {
+        trust: site.trust(),
+        certificate: None,
+        profile: Profile::default(),
+        server_name: Some(ServerName::try_from(NAME).expect("a name")),
+        protocols: Protocols::Http1,
+    });
+    let to_backend = UpstreamTls::Server(to_backend.expect("usable authorities"));
+    let plan = Plan::new(Upstream::Exclusive, &[tls.address]).threads(THREADS).pool(|pool| {
+        pool.tls = Some(to_backend);
+        pool.queue.wait = PATIENCE;
+    });
+    let proxy = plan.start();
+    let live = &proxy.backends[0].live;
+    live.set_limit(NonZeroU32::new(4));
+    load(&proxy, 16, 50);
+    let sum = |count: fn(&BackendStats) -> u64| live.stats.sum(count);
+    assert_eq!(sum(|stats| stats.requests.get()), 800);
+    assert!(sum(|stats| stats.sessions_open.get()) <= 4);
+    let handshakes = sum(|stats| stats.tls_handshakes.get());
+    assert!(handshakes <= 8, "{handshakes} handshakes");
+    assert_eq!(sum(|stats| stats.sessions_reused.get()), 800 - handshakes);
     proxy.assert_nothing_in_flight();
     proxy.assert_drops(&[]);
 }
