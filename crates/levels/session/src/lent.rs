@@ -55,6 +55,17 @@ pub(crate) fn is_small(limit: Option<u32>, threads: usize) -> bool {
     threads > 1 && limit.is_some_and(|limit| limit <= SMALL_LIMIT_MAX)
 }
 
+/// Number of sessions that requests share, of one thread of so many, of `most` that it may open: no
+/// more than its part of a small limit, and at least one.
+pub(crate) fn shared_most(most: usize, limit: Option<u32>, threads: usize) -> usize {
+    match limit {
+        Some(limit) if is_small(Some(limit), threads) => {
+            most.min((limit as usize).div_ceil(threads))
+        }
+        _ => most,
+    }
+}
+
 impl LentSessions {
     /// Keeps an idle session.
     pub(crate) fn put(&self, session: Lent) {

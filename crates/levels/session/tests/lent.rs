@@ -114,6 +114,26 @@ fn threads_open_no_more_sessions_than_a_limit_that_is_learnt() {
 }
 
 #[test]
+fn threads_share_a_small_limit_between_the_sessions_that_requests_share() {
+    let backend = HttpBackend::named("small");
+    let plan = Plan::new(Upstream::Multiplexed, &[backend.address()]).threads(THREADS);
+    let plan = plan.pool(|pool| {
+        pool.multiplex_sessions = 4;
+        pool.multiplex_slow = PATIENCE;
+        pool.queue.wait = PATIENCE;
+    });
+    let proxy = plan.start();
+    let live = &proxy.backends[0].live;
+    live.set_limit(NonZeroU32::new(8));
+    // Two sessions of each thread; each thread would open four.
+    load(&proxy, 64, 5);
+    let opened = live.stats.sum(|stats| stats.sessions_opened.get());
+    assert!(opened <= 8, "{opened} sessions");
+    proxy.assert_nothing_in_flight();
+    proxy.assert_drops(&[]);
+}
+
+#[test]
 fn sessions_with_tls_are_lent_too() {
     let site = Site::new();
     let backend = HttpBackend::named("small");

@@ -77,8 +77,9 @@ impl ClientConnection {
         let mut tries = Tries::new(begun, self.course(outgoing));
         let mut dispatched = None;
         loop {
-            let place = self.place(outgoing, begun, &mut tries, &mut dispatched);
-            let reached = match place.await? {
+            // No `match` of what is awaited: that would hold it beside its parts.
+            let place = self.place(outgoing, begun, &mut tries, &mut dispatched).await?;
+            let reached = match place {
                 Place::Here(lease) => match self.try_here(lease, outgoing, begun, &mut tries).await
                 {
                     Next::Done(reached) => Some(reached),

@@ -39,6 +39,7 @@ use super::head::Framing;
 use super::request::RequestHead;
 use crate::config::Upstream;
 use crate::lease::Lease;
+use crate::lent::shared_most;
 use crate::upstream::ByBackend;
 use crate::worker::Worker;
 pub(super) use client::Shared;
@@ -99,7 +100,9 @@ impl MuxSessions {
         let usable = || backend.sessions.iter().filter(|session| session.reaches(lease.backend()));
         let least = usable().min_by_key(|session| session.in_flight());
         let full = least.is_none_or(|session| session.in_flight() > 0);
-        if full && usable().count() < options.multiplex_sessions {
+        let most = options.multiplex_sessions;
+        let most = shared_most(most, lease.backend().live.own_limit(), worker.shared.threads);
+        if full && usable().count() < most {
             let session = MuxSession::start(worker, lease, &backend.pace);
             backend.sessions.push(session.clone());
             return Some(session);
