@@ -53,6 +53,7 @@ class Client:
     def __init__(self, certificates, host=None):
         self.certificates, self.host = certificates, host
         self.cookies = {}
+        self.held = None
 
     def ask(self, step):
         try:
@@ -159,10 +160,23 @@ class Client:
 
     def _line(self, step):
         connection, certificate = self._connect(step)
-        with connection, connection.makefile("rb") as reader:
+        with contextlib.ExitStack() as stack:
+            reader = stack.enter_context(connection.makefile("rb"))
+            if step.get("hold"):
+                self.held = connection
+            else:
+                stack.enter_context(connection)
             connection.sendall(step["line"].encode() + b"\n")
             text = reader.readline().decode()
         return Answer(200 if text else 0, [], text, certificate)
+
+    def wait_for_end(self, limit_s):
+        """Waits for the end of the connection of a step with `hold`; returns bytes that came before it."""
+        with self.held as connection:
+            connection.settimeout(limit_s)
+            with contextlib.suppress(ConnectionResetError):
+                return connection.recv(65536)
+        return b""
 
     def _datagram(self, step):
         host, port = step["to"].rsplit(":", 1)

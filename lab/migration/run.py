@@ -8,6 +8,9 @@
 A folder has the peer's file, equipoise.toml and expect.toml. Both proxies run in a world of their
 own (world.py) with scripted backends; both get the requests of expect.toml, and both have to meet
 its expectations. Exits 1 if one does not, and 0 with a line "skipped" if no world can be made.
+
+Expectations may differ between the proxies where expect.toml says so. Such a configuration is "as
+expected", and its answers are not the peer's: the last column of the output tells the two apart.
 """
 
 import argparse
@@ -43,6 +46,8 @@ PEERS = {
     "keepalived": ("keepalived.conf", None),
     "ipvsadm": ("ipvs.sh", None),
 }
+# Words for `Case.same_answers`.
+ANSWERS = {True: "same", False: "differ as stated", None: "peer not run"}
 # For one configuration, with both proxies.
 LIMIT_S = 300
 
@@ -50,13 +55,27 @@ LIMIT_S = 300
 class Case:
     """One folder."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, imported=False):
         self.folder, self.name = folder, folder.name
         self.expect = tomllib.loads((folder / "expect.toml").read_text())
+        if imported:
+            self.expect["step"] = [step for step in self.expect["step"] if not step.get("by-hand")]
         self.peer = next(name for name, (file, _) in PEERS.items() if (folder / file).exists())
         self.file = folder / PEERS[self.peer][0]
         self.ours = folder / "equipoise.toml"
-        self.lost, self.left_out = self.expect.get("lost", []), self.expect.get("left-out", [])
+        # A translation by hand may carry a line that `equipoise import` leaves out.
+        self.lost = [one for one in self.expect.get("lost", []) if imported or not one.get("imported")]
+        self.left_out = self.expect.get("left-out", [])
+
+    @property
+    def stated_differences(self):
+        """The numbers of the steps whose expectations for equipoise are not those for the peer."""
+        return [number for number, step in enumerate(self.expect["step"], 1) if {"ours", "peer"} & step.keys()]
+
+    @property
+    def same_answers(self):
+        """Whether equipoise answers as the peer if all is as expected; None if the peer cannot run here."""
+        return None if PEERS[self.peer][1] is None else not self.stated_differences
 
     @property
     def carried(self):
@@ -71,9 +90,9 @@ class Case:
         return [one["line"] for one in self.lost + self.left_out if one["line"] not in text]
 
 
-def cases(wanted):
+def cases(wanted, imported=False):
     folders = sorted(path.parent for path in HERE.glob("*/expect.toml"))
-    return [Case(folder) for folder in folders if not wanted or any(part in folder.name for part in wanted)]
+    return [Case(folder, imported) for folder in folders if not wanted or any(part in folder.name for part in wanted)]
 
 
 def inside(case, scratch, imported):
@@ -163,7 +182,7 @@ def attend(case, side, process, backends, names, certificates):
     runner = Runner(side, backends, names, certificates, defaults, clients)
     steps = case.expect["step"]
     doors = {(host, int(port)) for host, port in (step.get("to", defaults["to"]).rsplit(":", 1) for step in steps
-                                                  if not {"set", "names"} & step.keys() and "datagram" not in step)}
+                                                  if not {"set", "names", "closed"} & step.keys() and "datagram" not in step)}
 
     def is_ready():
         if process.poll() is not None:
@@ -196,11 +215,28 @@ def compare(case, answers):
 
 
 def table():
-    rows = ["| configuration | peer | carried | not carried |", "|---|---|---|---|"]
+    rows = ["| configuration | peer | carried | answers | not carried |", "|---|---|---|---|---|"]
     for case in cases([]):
         lost = "; ".join(f"`{one['line']}`" for one in case.lost)
-        rows.append(f"| [{case.name}]({case.name}) | {case.peer} | {case.carried} | {lost} |")
+        rows.append(f"| [{case.name}]({case.name}) | {case.peer} | {case.carried} | {ANSWERS[case.same_answers]} | {lost} |")
     return "\n".join(rows)
+
+
+def row(case, status):
+    """A row of the CSV file. `same_answers` is empty for a peer that cannot run here."""
+    same = case.same_answers
+    return {"configuration": case.name, "peer": case.peer, "carried": case.carried,
+            "as_expected": "" if status is None else int(not status),
+            "same_answers": "" if status is None or same is None else int(same and not status),
+            "stated_differences": len(case.stated_differences)}
+
+
+def summary(rows):
+    """What came out, in one line."""
+    total = lambda column, wanted: sum(one[column] == wanted for one in rows)
+    return (f"{len(rows)} configurations: {total('as_expected', 0)} failed, {total('as_expected', '')} skipped; "
+            f"{total('same_answers', 1)} answer as the peer, {sum(one['as_expected'] == 1 and one['same_answers'] == 0 for one in rows)} "
+            f"with a stated difference, {sum(one['as_expected'] == 1 and one['same_answers'] == '' for one in rows)} as expected without a peer that runs")
 
 
 def run_case(case, imported):
@@ -231,7 +267,7 @@ def main():
         return 0
     if options.inside:
         name, scratch = options.inside
-        problems = inside(Case(HERE / name), pathlib.Path(scratch), options.imported)
+        problems = inside(Case(HERE / name, options.imported), pathlib.Path(scratch), options.imported)
         print("\n".join(problems), flush=True)
         # Threads of backends end with the process.
         os._exit(bool(problems))
@@ -241,9 +277,8 @@ def main():
     if reason:
         print(f"skipped: {reason}")
         return 0
-    failed = skipped = 0
-    rows = []
-    chosen = cases(options.names)
+    failed, rows = 0, []
+    chosen = cases(options.names, options.imported)
     if options.imported:
         for case in chosen:
             if "by-hand" in case.expect:
@@ -251,17 +286,17 @@ def main():
         chosen = [case for case in chosen if "by-hand" not in case.expect]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for case, status, text in pool.map(functools.partial(run_case, imported=options.imported), chosen):
-            failed, skipped = failed + bool(status), skipped + (status is None)
+            failed += bool(status)
             word = "skipped" if status is None else "FAILED" if status else "ok"
-            print(f"{word:8}{case.name:34}{case.carried:12} {text.strip()}", flush=True)
-            rows.append({"configuration": case.name, "peer": case.peer, "carried": case.carried,
-                         "same_answers": "" if status is None else int(not status)})
+            answers = "" if status else ANSWERS[case.same_answers]
+            print(f"{word:8}{case.name:34}{case.carried:12}{answers:18}{text.strip()}", flush=True)
+            rows.append(row(case, status))
     if options.csv:
         with open(options.csv, "w", newline="") as out:
             writer = csv.DictWriter(out, rows[0].keys())
             writer.writeheader()
             writer.writerows(rows)
-    print(f"{len(chosen)} configurations: {failed} failed, {skipped} skipped")
+    print(summary(rows))
     return int(failed > 0)
 
 

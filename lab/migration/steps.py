@@ -10,10 +10,10 @@ from client import Client
 
 # Options of a step that send something, with those of its expectation beside them.
 SENT = {"path", "method", "host", "to", "from", "headers", "body", "body-size", "tls", "certificate", "http2", "line", "datagram",
-        "tunnel", "proxy-header", "client", "times", "at-once"}
+        "tunnel", "proxy-header", "client", "times", "at-once", "hold"}
 EXPECTED = {"status", "backend", "shares", "within", "sticks", "header", "received", "target", "contains", "served-certificate",
             "in-flight-max", "proxied", "statuses"}
-OTHER = {"until", "note", "lost", "ours", "peer"}
+OTHER = {"until", "note", "lost", "ours", "peer", "by-hand"}
 LIMIT_S = 60
 
 
@@ -36,6 +36,8 @@ class Runner:
         if "names" in step:
             self.names.update(step["names"])
             return None, []
+        if "closed" in step:
+            return None, self._closed(step["closed"])
         step = {**self.defaults, **step, **step.get(self.side, {})}
         # `tls = false` where the defaults have a name.
         step = {key: value for key, value in step.items() if value is not False}
@@ -46,6 +48,14 @@ class Runner:
             answers = self._ask(step)
             return answers[0], self._problems(step, answers)
         return self._until(step)
+
+    def _closed(self, client):
+        """Waits until the connection that a client holds ends."""
+        try:
+            left = self.clients[client].wait_for_end(LIMIT_S)
+        except TimeoutError:
+            return [f"the connection of {client} is open after {LIMIT_S} s"]
+        return [f"the connection of {client} has brought {left!r}"] if left else []
 
     def _until(self, step):
         """Repeats a step until it is right five times in a row."""
