@@ -1,5 +1,7 @@
 //! Pages on a terminal of a test: what is shown, and what keys make of it.
 
+mod levels;
+
 use std::time::{Duration, Instant};
 
 use equipoise_api::wire::Status;
