@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { resolve } from "node:path";
 
-import { chromium, type Browser, type BrowserContextOptions, type Page } from "playwright-core";
+import { chromium, type Browser, type BrowserContextOptions, type Locator, type Page } from "playwright-core";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -51,23 +51,72 @@ export async function axe(page: Page): Promise<string[]> {
   });
 }
 
-/** The median CPU time of the page's thread for an interaction and the frame after it, in milliseconds. */
-export async function median(page: Page, interactions: string[]): Promise<number> {
+/** The row of a table whose header begins with this name. */
+export function rowOf(page: Page, table: string, name: string): Locator {
+  const header = page.getByRole("rowheader", { name: new RegExp(`^${name}\\b`) });
+  return page.getByRole("region", { name: table }).getByRole("row").filter({ has: header });
+}
+
+/** Presses Tab until the keyboard's focus is on the element. */
+export async function tabTo(page: Page, element: Locator): Promise<void> {
+  for (let presses = 0; presses < 200; presses += 1) {
+    if (await element.evaluate((one) => one === document.activeElement)) return;
+    await page.keyboard.press("Tab");
+  }
+  throw new Error(`200 times Tab do not reach ${element}`);
+}
+
+export interface Interaction {
+  /** A script that begins it. */
+  run: string;
+  /** An expression that holds when its result is in the page, and does not hold before. */
+  isShown: string;
+  /** A script that prepares the page; it is not measured. */
+  first?: string;
+}
+
+export interface Medians {
+  /**
+   * CPU time of the page's thread until the frame with the result, in milliseconds. Other programs
+   * of the machine do not count.
+   */
+  thread: number;
+  /** Time from an interaction to the frame with its result, in milliseconds. */
+  elapsed: number;
+}
+
+/** Medians of what interactions take. */
+export async function medians(page: Page, interactions: Interaction[]): Promise<Medians> {
   const devtools = await page.context().newCDPSession(page);
-  // CPU time of the thread: other programs of the machine do not count.
   await devtools.send("Performance.enable", { timeDomain: "threadTicks" });
   const busy = async () => {
     const { metrics } = await devtools.send("Performance.getMetrics");
     return 1000 * metrics.find((one) => one.name === "TaskDuration")!.value;
   };
-  const times: number[] = [];
+  const [thread, elapsed]: [number[], number[]] = [[], []];
   for (const interaction of interactions) {
-    const before = await busy();
-    await page.evaluate(async (script) => {
-      new Function(script)();
+    await page.evaluate(async (first) => {
+      new Function(first)();
       await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
-    }, interaction);
-    times.push((await busy()) - before);
+    }, interaction.first ?? "");
+    const before = await busy();
+    elapsed.push(await page.evaluate(async ({ run, isShown }) => {
+      const shown = new Function(`return ${isShown}`);
+      if (shown()) throw new Error(`shown before the interaction: ${isShown}`);
+      const began = performance.now();
+      new Function(run)();
+      const end = began + 30_000;
+      do {
+        await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+        if (performance.now() > end) throw new Error(`not shown within 30 s: ${isShown}`);
+      } while (!shown());
+      return performance.now() - began;
+    }, interaction));
+    thread.push((await busy()) - before);
   }
+  return { thread: middle(thread), elapsed: middle(elapsed) };
+}
+
+function middle(times: number[]): number {
   return times.sort((a, b) => a - b)[times.length >> 1]!;
 }

@@ -2,10 +2,10 @@
 
 import { writeFileSync } from "node:fs";
 
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
-import { axe, launch, login, open } from "./chromium";
+import { axe, launch, login, open, rowOf, tabTo } from "./chromium";
 import { eventually, Rig, TOKENS } from "./rig";
 
 const VIEWS = ["overview", "backends", "pools", "nodes", "elastic", "events", "why", "configuration"];
@@ -14,7 +14,7 @@ let browser: Browser;
 let rig: Rig;
 
 beforeAll(async () => {
-  [browser, rig] = await Promise.all([launch(), Rig.start({ backends: 4, tokens: true, elastic: true })]);
+  [browser, rig] = await Promise.all([launch(), Rig.start({ backends: 4, tokens: true, elastic: true, interval: "1s" })]);
   rig.load(6);
 });
 
@@ -91,6 +91,54 @@ test("a drain counts down to 0, and is undone", async () => {
   expect(errors).toEqual([]);
 });
 
+test("a disabled backend has its reason, and is enabled", async () => {
+  const { page, errors } = await opened("backends?find=b1", "operate");
+  await rig.change("POST", "/v1/pools/web/backends/b1/disable");
+  const row = page.getByRole("row", { name: "web/b1" });
+  await row.getByText("an operator disabled it").waitFor();
+  await row.getByRole("button", { name: "Enable web/b1" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText("equipoise enable web/b1").waitFor();
+  await dialog.getByText(`${rig.api}/v1/pools/web/backends/b1/enable`).waitFor();
+  await dialog.getByRole("button", { name: "Enable" }).click();
+  await row.getByText("up", { exact: true }).waitFor();
+  expect((await rig.read("/v1/pools/web/backends/b1")).backend.admin).toBe("up");
+  expect(errors).toEqual([]);
+});
+
+test("a backend under load has its region beside its limit, and lines of its response times", async () => {
+  const { page, errors } = await opened("backends?pool=web", "read");
+  const rows = page.locator("tbody tr");
+  await eventually(async () => (await rows.count()) === 4);
+  const load = rows.first().locator("td").nth(1);
+  await load.getByText("under-used").waitFor();
+  expect(await load.textContent()).toMatch(/^\s*\d+\s*\/ 50\s*under-used\s*$/);
+  // 26 of 50 for each backend, which have as many by the scheduler.
+  const requests = Array.from({ length: 4 * 26 }, () => rig.request("/hold"));
+  await eventually(async () => rig.held.length === requests.length);
+  await load.getByText("best").waitFor();
+  expect(Number(/^\s*(\d+)/.exec((await load.textContent())!)![1])).toBeGreaterThanOrEqual(25);
+  rig.release();
+  await Promise.all(requests);
+  await load.getByText("under-used").waitFor();
+
+  // The lines of p50 and p99: at least two points each, and figures that are not in the wrong order.
+  const times = rows.first().locator("td.times");
+  const points = () => times.locator("svg.sparkline polyline").evaluateAll((lines) => lines.map((one) => one.getAttribute("points")!.split(" ").length));
+  await eventually(async () => (await points()).length === 2 && (await points()).every((count) => count >= 2));
+  const [p50, p99] = (await times.locator(".time").allTextContents()).map(seconds);
+  expect(p50).toBeGreaterThan(0);
+  expect(p99).toBeGreaterThanOrEqual(p50!);
+
+  // The same for the front door, in its view.
+  await page.goto(`${rig.api}/#pools`);
+  const door = rowOf(page, "Table of front doors", "door");
+  const [doorP50, doorP99] = (await door.locator("td.figure").allTextContents()).slice(2).map(seconds);
+  expect(doorP50).toBeGreaterThan(0);
+  expect(doorP99).toBeGreaterThanOrEqual(doorP50!);
+  expect(errors).toEqual([]);
+});
+
 test("a weight is set with its command, and undone from the message", async () => {
   const { page } = await opened("backends", "operate");
   await page.getByRole("button", { name: "Weight of web/b3" }).click();
@@ -106,47 +154,27 @@ test("a weight is set with its command, and undone from the message", async () =
   await eventually(async () => (await rig.read("/v1/pools/web/backends/b3")).backend.weight === 1);
 });
 
-test("why explains where a request goes, and its question is in the URL", async () => {
-  const { page } = await opened("why", "read");
-  await page.getByLabel("What?").fill(`${rig.front}/cart`);
-  await page.getByRole("button", { name: "Why?" }).click();
-  await page.getByRole("region", { name: "Answer" }).getByText("session").first().waitFor();
-  expect(decodeURIComponent(page.url())).toContain(`q=${rig.front}/cart`);
-  await page.getByLabel("What?").fill("nonsense");
-  await page.getByRole("button", { name: "Why?" }).click();
-  await page.getByText("is no subject").waitFor();
-});
-
-test("an elastic pool is paused, and goes on", async () => {
-  const { page, errors } = await opened("elastic", "operate");
-  const pool = page.getByRole("region", { name: "Pool app" });
-  await pool.getByRole("button", { name: "Pause" }).click();
-  await page.getByRole("dialog").getByText("equipoise plan pause app").waitFor();
-  await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
-  await pool.getByText("Mode paused").waitFor();
-  await pool.getByRole("button", { name: "Resume" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
-  await pool.getByText("Mode auto").waitFor();
-  expect(errors).toEqual([]);
-});
-
-test("a configuration is checked and compared while it is typed, and not used", async () => {
-  const { page, errors } = await opened("configuration", "admin");
-  const text = page.getByLabel("Text of the configuration");
-  const check = page.getByRole("region", { name: "Check" }).or(page.getByLabel("Check", { exact: true }));
-  await check.getByText("Valid").waitFor();
-  const before = await text.inputValue();
-  await text.fill(before.replace('weighted-least-connection"', 'least-connections"'));
-  await check.getByText("Not valid").waitFor();
-  await check.getByText("pool.web.scheduler").waitFor();
-  const changes = page.getByRole("region", { name: "Changes to the file" });
-  await changes.getByText('+ scheduler = "least-connections"').waitFor();
-  await text.fill(before);
-  await changes.waitFor({ state: "detached" });
-  expect((await rig.read("/v1/config")).generation).toBe(1);
-  await page.getByRole("button", { name: "Reload" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Reload" }).click();
-  await eventually(async () => (await rig.read("/v1/config")).generation === 2);
+test("changes, reloads and checks that fail leave marks under every chart", async () => {
+  const { page, errors } = await opened("overview", "read");
+  const charts = page.locator("figure.chart");
+  // A chart marks what happens after its first reading.
+  for (const label of ["arrived", "in flight"]) await charts.getByText(new RegExp(`${label}: [\\d.]+ now`)).waitFor({ state: "attached" });
+  expect(await charts.count()).toBe(2);
+  const marked = async (text: string) => {
+    for (const chart of await charts.all()) await chart.locator(".marks").getByText(text).first().waitFor();
+  };
+  await rig.change("POST", "/v1/pools/web/backends/b4/drain");
+  await marked("POST /v1/pools/web/backends/b4/drain");
+  await rig.change("POST", "/v1/pools/web/backends/b4/undrain");
+  await rig.change("POST", "/v1/reload");
+  await marked("POST /v1/reload");
+  rig.sick.add(2);
+  try {
+    await marked("web/b3 ");
+  } finally {
+    rig.sick.clear();
+  }
+  await eventually(async () => (await rig.read("/v1/pools/web/backends/b3")).backend.state === "up");
   expect(errors).toEqual([]);
 });
 
@@ -160,15 +188,43 @@ test("filters are in the URL, and a URL shows the same", async () => {
   expect(await again.page.locator("tbody tr").count()).toBe(1);
 });
 
-test("a backend is drained with the keyboard alone", async () => {
-  const { page } = await opened("backends", "read");
-  const button = page.getByRole("button", { name: "Drain web/b4" });
-  await button.focus();
-  await page.keyboard.press("Enter");
-  await page.getByRole("dialog").waitFor();
-  await page.keyboard.press("Escape");
-  await page.getByRole("dialog").waitFor({ state: "hidden" });
-  expect(await button.evaluate((element) => element === document.activeElement)).toBe(true);
+test("a backend is drained and undrained with the keyboard alone", async () => {
+  const { page, errors } = await open(browser, `${rig.api}/#backends?find=b4`);
+  const { keyboard } = page;
+  await page.getByText("Log in with one of them").waitFor();
+  await tabTo(page, page.getByLabel("Token"));
+  await keyboard.type(TOKENS.operate);
+  await keyboard.press("Enter");
+
+  const drain = page.getByRole("button", { name: "Drain web/b4", exact: true });
+  const undo = page.getByRole("button", { name: "Undo drain of web/b4" });
+  const dialog = page.getByRole("dialog");
+  const isFocused = (element: Locator) => element.evaluate((one) => one === document.activeElement);
+  await drain.waitFor();
+  await tabTo(page, drain);
+  await keyboard.press("Enter");
+  await dialog.waitFor();
+  await keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
+  expect(await isFocused(drain)).toBe(true);
+  expect((await rig.read("/v1/pools/web/backends/b4")).backend.admin).toBe("up");
+
+  await keyboard.press("Enter");
+  await tabTo(page, dialog.getByRole("button", { name: "Drain", exact: true }));
+  await keyboard.press("Enter");
+  const row = page.getByRole("row", { name: "web/b4" });
+  await row.getByText("0: safe to stop").waitFor();
+  expect((await rig.read("/v1/pools/web/backends/b4")).backend.admin).toBe("drain");
+
+  // The focus is where it was; the button now takes the change back.
+  expect(await isFocused(undo)).toBe(true);
+  await keyboard.press("Enter");
+  await tabTo(page, dialog.getByRole("button", { name: "Undo drain", exact: true }));
+  await keyboard.press("Enter");
+  await row.getByText("up", { exact: true }).waitFor();
+  expect((await rig.read("/v1/pools/web/backends/b4")).backend.admin).toBe("up");
+  expect(await isFocused(drain)).toBe(true);
+  expect(errors).toEqual([]);
 });
 
 test("a restart of the process is shown, and the page goes on by itself", async () => {
@@ -202,4 +258,10 @@ for (const colorScheme of ["light", "dark"] as const) {
       await page.context().close();
     }
   });
+}
+
+/** The seconds of a duration as the page writes it. */
+function seconds(text: string): number {
+  const [, value, unit] = /^\s*([\d.]+) (µs|ms|s)\s*$/.exec(text) ?? [];
+  return Number(value) * { "µs": 1e-6, ms: 1e-3, s: 1 }[unit as "s"];
 }

@@ -111,6 +111,11 @@ max = 4096
   return [await cast.proxy(cast.path("packet.sock")), client];
 }
 
+/** Asks an API past the page. */
+async function read(api: string, path: string): Promise<any> {
+  return (await fetch(api + path, { headers: { Authorization: `Bearer ${TOKENS.admin}` } })).json();
+}
+
 async function confirm(page: Page, button: string): Promise<void> {
   await page.getByRole("dialog").getByRole("button", { name: button }).click();
 }
@@ -127,9 +132,21 @@ test("nodes of a cluster and workers of a stream are shown, drained and undraine
   await page.getByRole("button", { name: "Drain node n1" }).click();
   await page.getByRole("dialog").getByText("equipoise drain n1").waitFor();
   await confirm(page, "Drain");
+  await page.getByRole("button", { name: "Undo drain of node n1" }).waitFor();
+  expect((await read(api, "/v1/nodes/n1")).admin).toBe("drain");
+
+  // Reports of the node, the controller's forecast of them, and a mark for the change that comes now.
+  await page.getByRole("button", { name: "n1", exact: true }).click();
+  const chart = page.locator("figure.chart");
+  await chart.getByText("Load of n1 in per cent").waitFor();
+  await chart.getByText(/^CPU: [\d.]+ now; .*; CPU forecast: [\d.]+ now$/).waitFor({ state: "attached" });
   await page.getByRole("button", { name: "Undo drain of node n1" }).click();
+  await page.getByRole("dialog").getByText("equipoise undrain n1").waitFor();
+  await page.getByRole("dialog").getByText(`${api}/v1/nodes/n1/undrain`).waitFor();
   await confirm(page, "Undo drain");
   await page.getByRole("button", { name: "Drain node n1" }).waitFor();
+  expect((await read(api, "/v1/nodes/n1")).admin).toBe("up");
+  await chart.locator(".marks").getByText("POST /v1/nodes/n1/undrain").waitFor();
   expect(await axe(page)).toEqual([]);
 
   await page.goto(`${api}/#slices`);
@@ -143,10 +160,27 @@ test("nodes of a cluster and workers of a stream are shown, drained and undraine
   await confirm(page, "Drain");
   await page.getByRole("button", { name: "Undo drain of w2" }).waitFor();
   await expect.poll(() => page.locator('.slices li[title*="owner w1"]').count(), { timeout: 30_000 }).toBe(8);
+  await page.getByText(/[1-9]\d* handovers moved slices/).waitFor();
+  await page.getByText(/^Why nothing else moves: \S/).waitFor();
   await page.getByRole("button", { name: "Undo drain of w2" }).click();
   await confirm(page, "Undo drain");
   await page.getByRole("button", { name: "Drain w2" }).waitFor();
   expect(await axe(page)).toEqual([]);
+
+  // Items of the stream: a slice, and keys.
+  await page.goto(`${api}/#why`);
+  for (const [item, lines] of [
+    ["item images 3", ["stream images, slice 3", "slice 3: worker w"]],
+    ["item images key=cat", ['stream images, key "cat"', "of 8, by the hash of the key"]],
+    ["item images number=-3", ["stream images, key -3", "of 8, by the hash of the key"]],
+  ] as const) {
+    await page.getByLabel("What?").fill(item);
+    await page.getByRole("button", { name: "Why?" }).click();
+    await page.getByText(`equipoise why ${item}`, { exact: true }).waitFor();
+    const answer = page.getByRole("region", { name: "Answer" });
+    await answer.waitFor();
+    for (const line of lines) expect(await answer.textContent()).toContain(line);
+  }
   expect(errors).toEqual([]);
 });
 
@@ -167,6 +201,8 @@ test.runIf(IS_ROOT)("flows of the packet level are counted and explained", async
   await page.getByRole("button", { name: "Explain" }).click();
   await page.getByRole("region", { name: "Answer" }).getByText("to names/ns1").waitFor();
   expect(decodeURIComponent(page.url())).toContain(`vip=${VIP}`);
+  await page.getByText(`equipoise flow 198.51.100.2:40000 ${VIP}`, { exact: true }).waitFor();
+  await page.getByText(`'${api}/v1/flow?source=198.51.100.2%3A40000&vip=192.0.2.10%3A53%2Fudp'`).waitFor();
   expect(await axe(page)).toEqual([]);
   expect(errors).toEqual([]);
 });

@@ -1,9 +1,10 @@
 // A real equipoise under load: backends and clients are in this process.
 
 import { spawn, type ChildProcess } from "node:child_process";
+import { createSocket } from "node:dgram";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { Agent, createServer, get as httpGet, type Server, type ServerResponse } from "node:http";
-import { createServer as createTcp, type AddressInfo } from "node:net";
+import { connect, createServer as createTcp, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
@@ -22,6 +23,10 @@ export interface Options {
   tokens?: boolean;
   /** A further pool, whose backends the controller adds and removes. */
   elastic?: boolean;
+  /** Further front doors, for TCP and for names, and a route. */
+  doors?: boolean;
+  /** Interval of the health checks. */
+  interval?: string;
 }
 
 export class Rig {
@@ -29,8 +34,12 @@ export class Rig {
   readonly file = join(this.folder, "equipoise.toml");
   /** Answers to `/hold` that wait for `release`. */
   readonly held: ServerResponse[] = [];
+  /** Backends whose checks fail; `b1` is 0. */
+  readonly sick = new Set<number>();
   api = "";
   front = "";
+  /** Address and port of the front door for TCP. */
+  tcp = "";
   pid = 0;
   log = "";
 
@@ -42,10 +51,12 @@ export class Rig {
   static async start(options: Options): Promise<Rig> {
     const rig = new Rig();
     const ports = await Promise.all(Array.from({ length: options.backends }, (_, index) => rig.#backend(index)));
-    const [api, front] = [await freePort(), await freePort()];
+    const [api, front, tcp, dns] = [await freePort(), await freePort(), await freePort(), await freeDnsPort()];
     rig.api = `http://127.0.0.1:${api}`;
     rig.front = `http://127.0.0.1:${front}`;
-    writeFileSync(rig.file, configuration(rig.folder, api, front, ports, options));
+    rig.tcp = `127.0.0.1:${tcp}`;
+    const doors = options.doors ? furtherDoors(rig.tcp, dns, ports.length) : "";
+    writeFileSync(rig.file, configuration(rig.folder, api, front, ports, options) + doors);
     await rig.run();
     return rig;
   }
@@ -103,15 +114,33 @@ export class Rig {
     for (const response of this.held.splice(0)) response.end("released");
   }
 
+  /** Sends bytes that are no request, and waits until the connection is closed. */
+  sendRaw(text: string): Promise<void> {
+    const { hostname, port } = new URL(this.front);
+    return new Promise((done, fail) => {
+      const socket = connect(Number(port), hostname, () => socket.end(text));
+      socket.on("error", fail).on("close", () => done()).resume();
+    });
+  }
+
   /** Asks the API past the page. */
   async read(path: string): Promise<any> {
-    const response = await fetch(this.api + path, { headers: { Authorization: `Bearer ${TOKENS.admin}` } });
-    return response.json();
+    return this.change("GET", path);
+  }
+
+  /** Changes something past the page. */
+  async change(method: string, path: string, body?: unknown): Promise<any> {
+    const headers = { Authorization: `Bearer ${TOKENS.admin}`, "Content-Type": "application/json" };
+    const response = await fetch(this.api + path, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
+    const answer = await response.json();
+    if (!response.ok) throw new Error(`${method} ${path}: ${JSON.stringify(answer)}`);
+    return answer;
   }
 
   async #backend(index: number): Promise<number> {
     const server = createServer((request, response) => {
       if (request.url === "/hold") this.held.push(response);
+      else if (request.url === "/health" && this.sick.has(index)) response.writeHead(503).end();
       else setTimeout(() => response.end("ok"), 4 + (index % 5) * 4);
     });
     this.#servers.push(server);
@@ -148,7 +177,7 @@ grace = "1s"
 name = "web"
 scheduler = "weighted-least-connection"
 concurrency = 50
-health = { http = "/", interval = "2s" }
+health = { http = "/health", interval = "${options.interval ?? "2s"}" }
 backends = [
 ${list.join("\n")}
 ]
@@ -158,7 +187,35 @@ name = "door"
 listen = "127.0.0.1:${front}"
 protocol = "http"
 pool = "web"
+${options.doors ? ROUTE : ""}
 ${options.elastic ? elasticPool(folder) : ""}`;
+}
+
+/** A route of the front door above it. */
+const ROUTE = `
+[[session.route]]
+name = "gone"
+path-prefix = "/gone"
+answer = { status = 410 }
+`;
+
+function furtherDoors(tcp: string, dns: number, backends: number): string {
+  const nodes = Array.from({ length: backends }, (_, index) => `{ backend = "b${index + 1}", addresses = "192.0.2.${11 + index}" }`);
+  return `
+[[session]]
+name = "stream"
+listen = "${tcp}"
+protocol = "tcp"
+pool = "web"
+
+[[dns]]
+zone = "cluster.example."
+listen = "127.0.0.1:${dns}"
+pool = "web"
+ns = [{ name = "ns1", addresses = "192.0.2.1" }]
+names = ["www"]
+nodes = [${nodes.join(", ")}]
+`;
 }
 
 function elasticPool(folder: string): string {
@@ -189,6 +246,19 @@ export async function freePort(): Promise<number> {
   const port = await listening(server);
   await new Promise((done) => server.close(done));
   return port;
+}
+
+/** A port that is free for TCP and for UDP. */
+async function freeDnsPort(): Promise<number> {
+  for (;;) {
+    const port = await freePort();
+    const socket = createSocket("udp4");
+    const isFree = await new Promise<boolean>((done) => {
+      socket.once("error", () => done(false)).bind(port, "127.0.0.1", () => done(true));
+    });
+    if (isFree) await new Promise<void>((done) => socket.close(done));
+    if (isFree) return port;
+  }
 }
 
 /** Waits until `is` holds; it does not hold while it throws. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { curl, drain, pausePool, quote, resumePool, weight } from "../src/pure/commands";
+import { check, curl, drain, flow, pausePool, quote, readFile, resumePool, weight } from "../src/pure/commands";
 import { question, whyCommand } from "../src/pure/question";
 
 test("an action has the command and the curl of its request", () => {
@@ -10,6 +10,24 @@ test("an action has the command and the curl of its request", () => {
     'curl -X POST -H "Authorization: Bearer $(cat TOKEN_FILE)" http://lb:9909/v1/pools/web/backends/%5B%3A%3A1%5D%3A80/drain',
   );
   expect(curl(weight("web", "b1", 1, 5), "http://lb")).toContain(`-d '{"weight":5}' http://lb/v1/pools/web/backends/b1/weight`);
+});
+
+test("a question has the command and the curl of its request", () => {
+  const asked = flow("[2001:db8::7]:40000", "192.0.2.10:443/tcp");
+  expect(asked.command).toBe("equipoise flow '[2001:db8::7]:40000' 192.0.2.10:443/tcp");
+  expect(curl(asked, "http://lb")).toBe(
+    `curl -H "Authorization: Bearer $(cat TOKEN_FILE)" 'http://lb/v1/flow?source=%5B2001%3Adb8%3A%3A7%5D%3A40000&vip=192.0.2.10%3A443%2Ftcp'`,
+  );
+  expect(readFile("/etc/my file.toml").command).toBe("cat '/etc/my file.toml'");
+  expect(curl(readFile("f"), "http://lb")).toContain(`TOKEN_FILE)" http://lb/v1/config/text`);
+});
+
+test("the check is that of the file, or of a changed text", () => {
+  expect(check("/etc/e.toml").command).toBe("equipoise check /etc/e.toml");
+  expect(curl(check("/etc/e.toml"), "http://lb")).toContain("-d '{}' http://lb/v1/config/check");
+  const changed = check("/etc/e.toml", `name = "it's"\n`);
+  expect(changed.command).toBe(`printf %s 'name = "it'\\''s"\n' | equipoise check -`);
+  expect(curl(changed, "http://lb")).toContain(`-d '{"toml":"name = \\"it'\\''s\\"\\n"}' http://lb/v1/config/check`);
 });
 
 test("an action is taken back by its opposite", () => {

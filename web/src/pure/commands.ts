@@ -1,4 +1,4 @@
-// What the page can change: each action with its request, its command and its curl.
+// Changes and questions of the page: each with its request, its command and its curl.
 
 import type { Role } from "../api/types";
 
@@ -130,9 +130,38 @@ export function reload(file: string): Action {
   });
 }
 
+/** A request that only reads, with its command. */
+export interface Question {
+  command: string;
+  method: "GET" | "POST";
+  path: string;
+  body?: unknown;
+}
+
+/** Where the next packet of a flow goes. */
+export function flow(source: string, vip: string): Question {
+  return {
+    command: `equipoise flow ${quote(source)} ${quote(vip)}`, method: "GET",
+    path: `/v1/flow?${new URLSearchParams({ source, vip })}`,
+  };
+}
+
+/** The text of the configuration file. */
+export function readFile(file: string): Question {
+  return { command: `cat ${quote(file)}`, method: "GET", path: "/v1/config/text" };
+}
+
+/** The check of a text; without one, of the file on the disk. */
+export function check(file: string, toml?: string): Question {
+  const command = toml === undefined ? `equipoise check ${quote(file)}` : `printf %s ${quote(toml)} | equipoise check -`;
+  return { command, method: "POST", path: "/v1/config/check", body: toml === undefined ? {} : { toml } };
+}
+
 /** The same request by curl, with the token from a file. */
-export function curl(action: Pick<Action, "method" | "path" | "body">, origin: string): string {
-  const parts = ["curl", "-X", action.method, "-H", '"Authorization: Bearer $(cat TOKEN_FILE)"'];
+export function curl(action: Pick<Action | Question, "method" | "path" | "body">, origin: string): string {
+  // Without a body and a method, curl sends a GET.
+  const method = action.method === "GET" ? [] : ["-X", action.method];
+  const parts = ["curl", ...method, "-H", '"Authorization: Bearer $(cat TOKEN_FILE)"'];
   if (action.body !== undefined) {
     parts.push("-H", "'Content-Type: application/json'", "-d", quote(JSON.stringify(action.body)));
   }
