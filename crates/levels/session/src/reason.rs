@@ -136,8 +136,8 @@ reasons! {
     TlsTimeout = "tls_timeout", 0;
     /// An HTTP/2 connection or stream that does not keep to RFC 9113.
     Http2Protocol = "http2_protocol", 0;
-    /// An HTTP/2 client that keeps resetting its requests or causing errors, and lost its
-    /// connection.
+    /// An HTTP/2 client that keeps resetting its requests, causing errors or sending frames that
+    /// belong to no request, and lost its connection.
     Http2Flood = "http2_flood", 0;
     /// An HTTP/3 connection or stream that does not keep to RFC 9114.
     Http3Protocol = "http3_protocol", 0;

@@ -12,11 +12,15 @@ use std::time::Duration;
 use common::{Plan, Proxy};
 use common_http2::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, PRIORITY,
-    RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, block, frame,
+    RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, block, frame, indexed_field,
 };
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
 use equipoise_testkit::{Answer, Gate, HttpBackend, PATIENCE, Step, eventually};
+
+/// RFC 9218, section 7.1.
+const PRIORITY_UPDATE: u8 = 0x10;
+const UNKNOWN: u8 = 0xfe;
 
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: u32 = 7;

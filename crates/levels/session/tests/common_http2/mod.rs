@@ -238,3 +238,21 @@ pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 /// The pseudo-fields of a GET.
 pub(crate) const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "http"), (":authority", "a.example"), (":path", "/")];
+
+/// A GET with a field of 4 KB that it puts into the table of fields, and so many copies of it of a
+/// byte each.
+pub(crate) fn indexed_field(copies: usize) -> Vec<u8> {
+    const VALUE_BYTES: usize = 4000;
+    // The first field is a literal with incremental indexing (RFC 7541, section 6.2.1): it becomes
+    // the first entry of the dynamic table. Its length has a prefix of 7 bits. The other fields
+    // refer to that entry.
+    let more = VALUE_BYTES - 127;
+    let mut fields = block(&GET);
+    fields.extend([0x40, 1, b'x', 127, 0x80 | (more & 127) as u8, (more >> 7) as u8]);
+    fields.extend([b'a'; VALUE_BYTES]);
+    fields.extend(INDEXED.repeat(copies));
+    fields
+}
+
+/// A field that is the first entry of the dynamic table.
+pub(crate) const INDEXED: [u8; 1] = [0x80 | 62];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use equipoise_session::Reason;
 use equipoise_session::stats::{BackendStats, Counter};
-use equipoise_testkit::{Answer, Gate, HttpBackend, Received, Step, eventually};
+use equipoise_testkit::{Answer, Gate, HttpBackend, PATIENCE, Pattern, Received, Step, eventually};
 
 use crate::common::{get, post};
 use crate::{everybody_gets_their_own, multiplex_faults, multiplexed};
@@ -66,6 +66,102 @@ fn a_slow_path_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
         assert_eq!(client.response().map(|r| r.text()), Ok("slow".to_owned()));
     }
     assert_eq!(count(|s| &s.multiplex_shared), 81);
+    proxy.assert_drops(&[]);
+}
+
+/// Responses of more than 64 KiB, and those whose length is not known.
+#[test]
+fn a_path_with_large_responses_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
+    const LARGE_BYTES: usize = 200_000;
+    const MORE: u64 = 10;
+    let gate = Gate::new();
+    let held = Answer::ok("held").first(Step::Wait(gate.clone()));
+    let backend = HttpBackend::start(move |r| match r.head.target().split('?').next() {
+        Some("/held") => held.clone(),
+        Some("/large") => Answer::pattern(1, LARGE_BYTES as u64),
+        Some("/endless") => {
+            let head = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+            Answer::raw([head, Pattern::bytes(1, LARGE_BYTES)].concat()).then(Step::Close)
+        }
+        _ => Answer::ok(r.head.target()),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 2;
+        p.multiplex_slow = 2 * PATIENCE;
+    });
+    let proxy = proxy.start();
+    let count =
+        |of: fn(&BackendStats) -> &Counter| proxy.backends[0].live.stats.sum(|s| of(s).get());
+    // The pool keeps its knowledge of paths while a session is shared.
+    let mut other = proxy.connect();
+    other.send(get("/held"));
+    assert!(backend.wait(|r| r.len() == 1));
+    for (path, paths) in [("/large", 1), ("/endless", 2)] {
+        let mut client = proxy.connect();
+        let mut ask = |target: &str| client.ask(get(target)).expect("an answer").body;
+        let is_large = |body: Vec<u8>| body == Pattern::bytes(1, LARGE_BYTES);
+        assert!(is_large(ask(&format!("{path}?first"))), "{path}");
+        assert_eq!(count(|s| &s.multiplex_handed_over), paths, "{path}");
+        assert_eq!(count(|s| &s.multiplex_alone), (paths - 1) * MORE, "{path}");
+        for number in 0..MORE {
+            assert!(is_large(ask(&format!("{path}?{number}"))), "{path}");
+            assert_eq!(ask("/small"), b"/small");
+        }
+        assert_eq!(count(|s| &s.multiplex_alone), paths * MORE, "{path}");
+        assert_eq!(count(|s| &s.multiplex_handed_over), paths, "{path}");
+        assert_eq!(count(|s| &s.multiplex_shared), 1 + paths * (1 + MORE), "{path}");
+    }
+    gate.open();
+    assert_eq!(other.response().map(|r| r.text()), Ok("held".to_owned()));
+    assert_eq!(count(|s| &s.multiplex_repeated), 0);
+    proxy.assert_drops(&[]);
+}
+
+#[test]
+fn a_request_behind_a_hand_over_is_tried_again_and_counted_as_repeated() {
+    const LARGE_BYTES: usize = 200_000;
+    let (first, second, at_gate) = (Gate::new(), Gate::new(), Gate::new());
+    let body = Pattern::bytes(1, LARGE_BYTES);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").into_bytes();
+    let front = Answer::default()
+        .then(Step::Open(at_gate.clone()))
+        .then(Step::Wait(first.clone()))
+        .then(Step::Send([&head[..], &body[..1]].concat()))
+        .then(Step::Wait(second.clone()))
+        .then(Step::Send(body[1..].to_vec()));
+    let backend = HttpBackend::start(move |r| match (r.head.target(), r.connection) {
+        ("/front", _) => front.clone(),
+        (_, 0) => Answer::default(),
+        (target, _) => Answer::ok(target),
+    });
+    let proxy = multiplexed(backend.address()).pool(|p| {
+        p.multiplex_sessions = 1;
+        p.multiplex_slow = 2 * PATIENCE;
+    });
+    let proxy = proxy.start();
+    let counts = || {
+        let live = &proxy.backends[0].live;
+        let count = |of: fn(&BackendStats) -> &Counter| live.stats.sum(|s| of(s).get());
+        [
+            count(|s| &s.multiplex_shared),
+            count(|s| &s.multiplex_alone),
+            count(|s| &s.multiplex_handed_over),
+            count(|s| &s.multiplex_repeated),
+        ]
+    };
+    let (mut client, mut behind) = (proxy.connect(), proxy.connect());
+    client.send(get("/front"));
+    assert!(at_gate.wait(), "it is with the backend");
+    behind.send(get("/behind"));
+    assert!(eventually(|| counts() == [2, 0, 0, 0]), "{:?}", counts());
+    first.open();
+    assert_eq!(behind.response().map(|r| r.text()), Ok("/behind".to_owned()));
+    // The second attempt shares a session, too.
+    assert_eq!(counts(), [3, 0, 1, 1]);
+    second.open();
+    assert!(client.response().expect("an answer").body == body);
+    assert_eq!(counts(), [3, 0, 1, 1]);
+    assert_eq!(multiplex_faults(&proxy), 0);
     proxy.assert_drops(&[]);
 }
 

@@ -9,8 +9,10 @@
 //! A connection serves at most [`Limits::streams_max`](crate::config::Limits::streams_max) requests
 //! at once; while that many are served, including those that the client has reset, no more are
 //! accepted. A stream holds at most [`SEND_BYTES_MAX`] of a response in `h2`; what a
-//! client sends is bounded by [`CONNECTION_WINDOW`].
+//! client sends is bounded by [`CONNECTION_WINDOW`]. A client that resets too many requests, or
+//! sends too many frames that belong to none ([`control`]), loses its connection.
 
+mod control;
 mod preface;
 mod priority;
 pub(in crate::http) mod request;
@@ -219,7 +221,7 @@ impl Serving<'_> {
             if self.state == State::Serving && is_stopping {
                 self.leave();
             } else if self.state != State::Cut(Some(Reason::Http2Flood))
-                && shared.resets.are_too_many()
+                && (shared.resets.are_too_many() || self.outbox.is_flooded())
             {
                 self.cut(Some(Reason::Http2Flood));
             } else if self.is_idle_for_too_long(idle) {

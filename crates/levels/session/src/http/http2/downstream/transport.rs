@@ -9,9 +9,11 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::control::ControlFrames;
 use crate::buffer::{Buffer, Buffers};
 use crate::http::http2::TURN_BYTES;
 use crate::socket::Socket;
@@ -26,13 +28,15 @@ pub(super) struct Outbox {
     is_drained: Cell<bool>,
     /// Bytes that were read in this turn.
     read: Cell<usize>,
+    control: RefCell<ControlFrames>,
 }
 
 impl Outbox {
     pub(super) fn new(client: Rc<Socket>, buffers: &Rc<Buffers>) -> Rc<Outbox> {
         let buffers = Rc::clone(buffers);
         let (is_drained, read) = (Cell::new(false), Cell::new(0));
-        Rc::new(Outbox { client, buffers, held: RefCell::default(), is_drained, read })
+        let control = RefCell::new(ControlFrames::new(Instant::now()));
+        Rc::new(Outbox { client, buffers, held: RefCell::default(), is_drained, read, control })
     }
 
     /// Begins a turn of the task: there may be something to read.
@@ -41,6 +45,11 @@ impl Outbox {
     pub(super) fn begin_turn(&self) {
         self.is_drained.set(false);
         self.read.set(0);
+    }
+
+    /// Whether the client loses its connection for frames that belong to no request.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.control.borrow_mut().are_too_many(Instant::now, self.client.sent())
     }
 
     /// Ready when the kernel has accepted everything.
@@ -85,36 +94,40 @@ impl Transport {
 
 impl AsyncRead for Transport {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(input) = &mut self.input {
+        let Transport { outbox, input: first } = self.get_mut();
+        if let Some(input) = first {
             let count = input.len().min(into.remaining());
             into.put_slice(&input[..count]);
+            outbox.control.borrow_mut().read(&input[..count]);
             input.consume(count);
             if input.is_empty() {
-                self.input = None;
+                *first = None;
             }
             return Poll::Ready(Ok(()));
         }
-        if self.outbox.is_drained.get() {
+        if outbox.is_drained.get() {
             return Poll::Pending;
         }
-        if self.outbox.read.get() >= TURN_BYTES {
-            self.outbox.is_drained.set(true);
+        if outbox.read.get() >= TURN_BYTES {
+            outbox.is_drained.set(true);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        match self.outbox.client.poll_read(cx, into.initialize_unfilled()) {
+        let space = into.initialize_unfilled();
+        match outbox.client.poll_read(cx, space) {
             Poll::Ready(read) => {
                 let count = read?;
-                self.outbox.read.set(self.outbox.read.get() + count);
+                outbox.control.borrow_mut().read(&space[..count]);
+                outbox.read.set(outbox.read.get() + count);
                 into.advance(count);
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {
-                self.outbox.is_drained.set(true);
+                outbox.is_drained.set(true);
                 Poll::Pending
             }
         }
