@@ -25,6 +25,8 @@ export interface Options {
   elastic?: boolean;
   /** Further front doors, for TCP and for names, and a route. */
   doors?: boolean;
+  /** Further tables; `folder` is for their files. */
+  further?: (folder: string) => string;
   /** Interval of the health checks. */
   interval?: string;
 }
@@ -56,7 +58,7 @@ export class Rig {
     rig.front = `http://127.0.0.1:${front}`;
     rig.tcp = `127.0.0.1:${tcp}`;
     const doors = options.doors ? furtherDoors(rig.tcp, dns, ports.length) : "";
-    writeFileSync(rig.file, configuration(rig.folder, api, front, ports, options) + doors);
+    writeFileSync(rig.file, configuration(rig.folder, api, front, ports, options) + doors + (options.further?.(rig.folder) ?? ""));
     await rig.run();
     return rig;
   }
@@ -237,7 +239,7 @@ command = ${JSON.stringify(command)}
 `;
 }
 
-function listening(server: Server | ReturnType<typeof createTcp>): Promise<number> {
+export function listening(server: Server | ReturnType<typeof createTcp>): Promise<number> {
   return new Promise((done) => server.listen(0, "127.0.0.1", () => done((server.address() as AddressInfo).port)));
 }
 
