@@ -298,16 +298,8 @@ fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
     let mut pool = Pool { name, ..Pool::default() };
     let servers: Vec<_> = node.block.iter().filter(|it| it.word(0) == "real_server").collect();
     for server in &servers {
-        let (address, own) = (server.word(1), server.word(2));
-        let port = if own.is_empty() || own == "0" { port.trim_matches('*') } else { own };
-        let port = if port.is_empty() { "80" } else { port };
         let mut backend = Options::default();
-        let address = if address.contains(':') {
-            format!("[{address}]:{port}")
-        } else {
-            format!("{address}:{port}")
-        };
-        backend.set("address", address);
+        backend.set("address", address(server, port));
         if let Some(weight) = server.value("weight").and_then(|it| it.parse::<i64>().ok()) {
             backend.set("weight", weight.clamp(0, 1000));
         }
@@ -328,9 +320,6 @@ fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
             }
         }
     }
-    if let Some(sorry) = node.find("sorry_server") {
-        report.lost(sorry.number, "a backend with `backup = true` serves while no other does; its port must fit the method of the VIP");
-    }
     for (key, how) in [
         ("quorum_up", "equipoise events --follow"),
         ("quorum_down", "equipoise events --follow"),
@@ -348,7 +337,45 @@ fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
     if let Some(first) = servers.first() {
         check(&mut pool, node, first, &servers, report);
     }
+    if let Some(server) = node.find("sorry_server") {
+        sorry(&mut pool, node, server, port, report);
+    }
     pool
+}
+
+/// `sorry_server`: a backup.
+fn sorry(pool: &mut Pool, node: &Node, server: &Node, port: &str, report: &mut Report) {
+    let address = address(server, port);
+    if pool.backends.iter().any(|it| it.get("address").and_then(|it| it.as_str()) == Some(&address))
+    {
+        report.lost(server.number, "a pool has an address once: it is a real server already");
+        return;
+    }
+    let mut backend = Options::default();
+    backend.set("address", address).set("backup", true);
+    pool.backends.push(backend);
+    if !pool.health.is_empty() {
+        report.changes(
+            server.number,
+            "the pool's checks are for the backup, too; keepalived does not check it",
+        );
+    }
+    if node.find("persistence_timeout").is_some() {
+        report.changes(
+            server.number,
+            "a client that it has served stays with it while the client's flow lives, because \
+             this VIP keeps clients by their address; other clients go to the servers as soon as \
+             one is healthy again",
+        );
+    }
+}
+
+/// The address of a server; without a port it has the VIP's.
+fn address(server: &Node, port: &str) -> String {
+    let (address, own) = (server.word(1), server.word(2));
+    let port = if own.is_empty() || own == "0" { port.trim_matches('*') } else { own };
+    let port = if port.is_empty() { "80" } else { port };
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
 fn check(pool: &mut Pool, node: &Node, first: &Node, servers: &[&Node], report: &mut Report) {

@@ -107,18 +107,44 @@ pub(crate) struct Door {
     pub(crate) remarks: Vec<String>,
 }
 
-/// The nearest thing to passwords.
-pub(crate) const NO_PASSWORDS: &str =
-    "equipoise asks for no passwords: let the application do so, or a proxy before it";
-
 impl Door {
-    /// Listens for this machine alone, because the translation does not ask for passwords.
-    pub(crate) fn keep_to_this_machine(&mut self) {
+    /// Reports a line that asks for passwords, before all other lines. The front door listens for
+    /// this machine alone, because the translation does not ask for them.
+    pub(crate) fn without_passwords(&mut self, number: usize, report: &mut Report) {
+        report.lost(
+            number,
+            "PASSWORDS ARE NOT CHECKED: whoever reaches the front door is served, also requests \
+             that the old proxy answers 401. It therefore listens on 127.0.0.1 only. Before it has \
+             its public address, let the application ask for passwords, or a proxy in front of it",
+        );
+        report.alarm(number);
+        self.keep_to_this_machine();
+    }
+
+    /// Reports the line of its address if [`Door::without_passwords`] replaced that.
+    pub(crate) fn report_address(&self, before: &str, number: usize, report: &mut Report) {
+        if let Some(listen) = self.options.get("listen").and_then(|it| it.as_str())
+            && listen != before
+        {
+            report.changes(
+                number,
+                format!(
+                    "the front door listens on {listen} instead of {before}, because passwords are \
+                     not checked; set `listen` when the application or a proxy asks for them"
+                ),
+            );
+            report.alarm(number);
+        }
+    }
+
+    fn keep_to_this_machine(&mut self) {
         let listen = self.options.get("listen").and_then(|it| it.as_str()).unwrap_or_default();
         let port = listen.rsplit(':').next().unwrap_or_default().to_string();
         self.options.set("listen", format!("127.0.0.1:{port}"));
-        let remark = "Without the passwords it is for this machine alone, until the application asks for them.";
-        self.remarks.push(remark.to_string());
+        let remark = "PASSWORDS ARE NOT CHECKED. It is for this machine alone, until the application asks for them.";
+        if !self.remarks.iter().any(|it| it == remark) {
+            self.remarks.push(remark.to_string());
+        }
     }
 }
 

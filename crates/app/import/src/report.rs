@@ -1,6 +1,6 @@
 //! The result for each line of a file that is translated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The result for one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,8 @@ pub struct Line {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     lines: BTreeMap<usize, Line>,
+    /// Lines that protect the backends in the old proxy and not in the translation.
+    alarms: BTreeSet<usize>,
 }
 
 impl Report {
@@ -78,16 +80,24 @@ impl Report {
         self.note(number, Verdict::Lost(plain(&nearest.into())));
     }
 
+    /// Puts a line before all others of [`Report::worst`].
+    pub(crate) fn alarm(&mut self, number: usize) {
+        self.alarms.insert(number);
+    }
+
     /// The lines in the order of the file.
     pub fn lines(&self) -> impl Iterator<Item = &Line> {
         self.lines.values()
     }
 
-    /// The lines that are lost or change behaviour, the lost ones first.
+    /// The lines that are lost or change behaviour: first those about passwords, then the lost
+    /// ones.
     pub fn worst(&self) -> Vec<&Line> {
         let lost = self.lines().filter(|it| matches!(it.verdict, Verdict::Lost(_)));
         let changed = self.lines().filter(|it| matches!(it.verdict, Verdict::Changes(_)));
-        lost.chain(changed).collect()
+        let mut all: Vec<&Line> = lost.chain(changed).collect();
+        all.sort_by_key(|it| !self.alarms.contains(&it.number));
+        all
     }
 
     /// One sentence with the number of lines of each result.

@@ -86,6 +86,86 @@ fn passwords_leave_the_front_door_to_this_machine() {
     assert!(done.text.contains("listen = \"127.0.0.1:80\""), "{}", done.text);
 }
 
+#[test]
+fn passwords_that_are_not_checked_are_reported_first() {
+    let (_, text) =
+        files().into_iter().find(|it| it.0 == "24-haproxy-basic-auth").expect("it is there");
+    let deny = text.replace("auth realm Staff if", "deny if");
+    let nginx = "server {\n listen 80;\n auth_basic staff;\n gzip on;\n \
+                 location / { proxy_pass http://10.0.0.1; }\n}";
+    for (peer, text, asks, listens, changed) in [
+        (Peer::Haproxy, text.as_str(), "http-request auth", "bind :80", 1),
+        (Peer::Haproxy, deny.as_str(), "http-request deny", "bind :80", 1),
+        // The other one is `proxy_pass`, for its header `Host`.
+        (Peer::Nginx, nginx, "auth_basic staff;", "listen 80;", 2),
+    ] {
+        let done = import(peer, text).expect("translated");
+        let worst = done.report.worst();
+        assert!(worst[0].text.starts_with(asks), "{}", done.text);
+        let Verdict::Lost(why) = &worst[0].verdict else { panic!("{:?}", worst[0]) };
+        let begin = "PASSWORDS ARE NOT CHECKED: whoever reaches the front door is served";
+        assert!(why.starts_with(begin) && why.contains("listens on 127.0.0.1 only"), "{why}");
+        assert_eq!(worst[1].text, listens, "{}", done.text);
+        let is_changed = matches!(&worst[1].verdict, Verdict::Changes(why) if why.contains("127.0.0.1:80 instead of 0.0.0.0:80"));
+        assert!(is_changed, "{:?}", worst[1]);
+        let count = format!(" {changed} change behaviour");
+        assert!(done.report.summary().contains(&count), "{}", done.report.summary());
+        let first = done.text.lines().nth(3).expect("a comment");
+        assert!(first.contains("PASSWORDS ARE NOT CHECKED"), "{}", done.text);
+    }
+    let own = text.replace("bind :80", "bind 127.0.0.1:80");
+    let done = import(Peer::Haproxy, &own).expect("translated");
+    assert!(done.report.summary().contains(" 0 change behaviour"), "{}", done.report.summary());
+}
+
+#[test]
+fn connections_to_servers_that_are_marked_down_are_closed() {
+    let of = |a: &str, b: &str| {
+        let text = format!(
+            "listen db\n mode tcp\n bind :5432\n server a 10.0.0.1:5432 {a}\n server b 10.0.0.2:5432 {b}\n"
+        );
+        import(Peer::Haproxy, &text).expect("translated")
+    };
+    let closes = "check on-marked-down shutdown-sessions";
+    for (a, b, is_closed, changed) in [
+        (closes, closes, true, 0),
+        (closes, "check", true, 1),
+        ("check", closes, false, 1),
+        ("check", "check", false, 0),
+        // Without checks no server is marked down.
+        ("on-marked-down shutdown-sessions", "", false, 0),
+    ] {
+        let done = of(a, b);
+        let found = done.text.contains("close-connections = true");
+        assert_eq!((found, done.report.worst().len()), (is_closed, changed), "{}", done.text);
+    }
+}
+
+#[test]
+fn a_sorry_server_is_a_backup() {
+    let of = |more: &str, check: &str, sorry: &str| {
+        let text = format!(
+            "virtual_server 192.0.2.80 80 {{\n lb_kind NAT\n{more} sorry_server {sorry}\n \
+             real_server 192.0.2.11 8080 {{\n{check} }}\n}}\n"
+        );
+        let done = import(Peer::Keepalived, &text).expect("translated");
+        let line = done.report.lines().find(|it| it.text.starts_with("sorry_server"));
+        (line.expect("the line").verdict.clone(), done.text)
+    };
+    let (verdict, text) = of("", "", "192.0.2.19");
+    let backup = "{ address = \"192.0.2.19:80\", backup = true }";
+    assert!(text.contains(backup), "{text}");
+    assert_eq!(verdict, Verdict::Carried, "{text}");
+    let (verdict, text) = of("", " TCP_CHECK { }\n", "192.0.2.19 8080");
+    assert!(text.contains("{ address = \"192.0.2.19:8080\", backup = true }"), "{text}");
+    assert!(matches!(&verdict, Verdict::Changes(why) if why.contains("checks are for")), "{text}");
+    let (verdict, text) = of(" persistence_timeout 50\n", "", "192.0.2.19 8080");
+    let stays = "a client that it has served stays with it while the client's flow lives";
+    assert!(matches!(&verdict, Verdict::Changes(why) if why.starts_with(stays)), "{text}");
+    let (verdict, text) = of("", "", "192.0.2.11 8080");
+    assert!(matches!(verdict, Verdict::Lost(_)) && !text.contains("backup"), "{text}");
+}
+
 /// A line that has another effect here is named.
 #[test]
 fn lines_about_logs_and_limits_are_carried_with_their_difference() {

@@ -14,8 +14,6 @@ pub(super) fn check(
     report: &mut Report,
 ) {
     let checked: Vec<_> = all.iter().filter(|(_, it)| it.contains_key("check")).collect();
-    let checks =
-        |it: &Parameters| ["inter", "rise", "fall", "port"].map(|key| it.get(key).cloned());
     for line in proxy.check.iter().chain(&proxy.check_rules) {
         report.carried(line.number);
     }
@@ -25,16 +23,7 @@ pub(super) fn check(
         }
         return;
     };
-    for (line, other) in all {
-        if !other.contains_key("check") {
-            report.changes(line.number, "the checks are for all backends of the pool");
-        } else if checks(other) != checks(parameters) {
-            report.changes(
-                line.number,
-                "the times and the port of checks are those of the pool's first server",
-            );
-        }
-    }
+    differences(parameters, all, report);
     let health = &mut pool.health;
     let mut is_http = false;
     if let Some(line) = &proxy.check {
@@ -73,6 +62,37 @@ pub(super) fn check(
     if let Some(time) = proxy.time("check", 10, 600_000, report) {
         health.set("timeout", time);
     }
+    if closes(parameters) {
+        health.set("close-connections", true);
+    }
+}
+
+/// Reports servers whose checks are not those of the first server with checks.
+fn differences(first: &Parameters, all: &[(&Line, Parameters)], report: &mut Report) {
+    let checks =
+        |it: &Parameters| ["inter", "rise", "fall", "port"].map(|key| it.get(key).cloned());
+    for (line, other) in all {
+        if !other.contains_key("check") {
+            report.changes(line.number, "the checks are for all backends of the pool");
+        } else if checks(other) != checks(first) {
+            report.changes(
+                line.number,
+                "the times and the port of checks are those of the pool's first server",
+            );
+        }
+        if other.contains_key("check") && closes(other) != closes(first) {
+            report.changes(
+                line.number,
+                "close-connections of the pool is for all backends, as on-marked-down of the first \
+                 server with checks",
+            );
+        }
+    }
+}
+
+/// True if a failed check closes the server's connections.
+fn closes(server: &Parameters) -> bool {
+    server.get("on-marked-down").is_some_and(|it| it == "shutdown-sessions")
 }
 
 /// `http-check` and `tcp-check`.

@@ -7,7 +7,7 @@ use super::proxy::Proxy;
 use super::rules::{Rule, SERVED, routes};
 use super::words::Line;
 use crate::conditions::{Meet, PATHS, meet};
-use crate::model::{Door, NO_PASSWORDS, Options, Route, name};
+use crate::model::{Door, Options, Route, name};
 use crate::report::Report;
 
 /// The front doors of a proxy: one for each socket. `all` are the proxies of the file.
@@ -98,6 +98,7 @@ impl Building<'_> {
                 "trusted has the proxies in front; it has every address now: narrow it",
             );
         }
+        self.door.report_address(&socket.listen, socket.number, self.report);
     }
 
     fn default_pool(&mut self) -> Option<String> {
@@ -250,7 +251,10 @@ impl Building<'_> {
             Ok(all) => all,
             Err(_) if matches!(action, Action::Password) => vec![Matched::default()],
             Err(why) => {
-                if !matches!(action, Action::Nothing) {
+                let mut tests = conjunctions.iter().flatten().flat_map(|(_, it)| it);
+                if is_refusal && tests.any(|it| matches!(it, Test::Password)) {
+                    self.door.without_passwords(number, self.report);
+                } else if !matches!(action, Action::Nothing) {
                     let served = if is_refusal { format!("; {SERVED}") } else { String::new() };
                     self.report
                         .lost(number, format!("a route has no such condition: {why}{served}"));
@@ -333,8 +337,7 @@ impl Building<'_> {
         match action {
             Action::Nothing => {}
             Action::Password => {
-                self.door.keep_to_this_machine();
-                self.report.lost(number, NO_PASSWORDS);
+                self.door.without_passwords(number, self.report);
             }
             Action::Forwarded(header) if is_always => self.forwarded.push(header),
             Action::Forwarded(header) => {

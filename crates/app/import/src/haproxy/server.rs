@@ -264,10 +264,7 @@ fn offers_http2(parameters: &Parameters) -> bool {
 fn parameter(number: usize, key: &str, is_template: bool, report: &mut Report) {
     match key {
         "weight" | "backup" | "disabled" | "maxconn" | "inter" | "rise" | "fall" | "port"
-        | "verifyhost" | "alpn" => {}
-        "on-marked-down" => {
-            report.changes(number, "failed checks close no connection; equipoise disable does")
-        }
+        | "verifyhost" | "alpn" | "on-marked-down" => {}
         "fastinter" | "downinter" => {
             report.changes(number, "checks of a backend have one interval, `inter`")
         }

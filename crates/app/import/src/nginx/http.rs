@@ -47,6 +47,9 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
             };
             building.routes(&hosts);
         }
+        for number in servers.iter().flat_map(|it| listens(it, &port)) {
+            door.report_address(&socket.listen, number, report);
+        }
         if door.hsts.is_some() {
             strict_transport(block, &servers, report);
         }
@@ -57,6 +60,14 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
         pool_of(&mut door, config);
         config.doors.push(door);
     }
+}
+
+/// The lines of a server that listen on a port; without any, the server's own.
+fn listens(server: &Directive, port: &str) -> Vec<usize> {
+    let is_port = |it: &&Directive| it.arg(0).rsplit(':').next() == Some(port);
+    let all = server.block.iter().filter(|it| it.name == "listen").filter(is_port);
+    let numbers: Vec<_> = all.map(|it| it.number).collect();
+    if numbers.is_empty() { vec![server.number] } else { numbers }
 }
 
 /// Options of the front door from its default server and from `http`.

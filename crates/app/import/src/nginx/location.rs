@@ -4,7 +4,7 @@ use super::pass::parts;
 use super::syntax::{Directive, milliseconds, size};
 use super::{innermost, target};
 use crate::conditions::begins_with;
-use crate::model::{Config, Door, NO_PASSWORDS, Options, Route, duration, rate};
+use crate::model::{Config, Door, Options, Route, duration, rate};
 use crate::report::Report;
 
 pub(super) struct Building<'a> {
@@ -40,7 +40,7 @@ impl Building<'_> {
         let scopes: [&[Directive]; 2] = [&server.block, self.block];
         for name in PASSWORDS {
             if let Some(one) = innermost(&scopes, name).first().filter(|it| it.arg(0) != "off") {
-                self.password(one);
+                self.door.without_passwords(one.number, self.report);
             }
         }
         if is_answered {
@@ -329,11 +329,6 @@ impl Building<'_> {
         let host = host.split('$').next().unwrap_or_default().to_string();
         let pool = target(self.config, &host, 80);
         route.mirror.set("pool", pool);
-    }
-
-    fn password(&mut self, one: &Directive) {
-        self.door.keep_to_this_machine();
-        self.report.lost(one.number, NO_PASSWORDS);
     }
 }
 
