@@ -17,6 +17,7 @@
 #   make docs-test      the book and its links, and every command of the pages, run (some pages need root)
 #   make openapi-clients    the environment of the programs that make clients from docs/openapi.json
 #   make test-discovery  sources of backends, with a real kube-apiserver and a real Consul, which it builds once (Go)
+#   make test-testssl   testssl.sh against a front door with TLS (a minute)
 #   make test-h2spec    h2spec against front doors with HTTP/2, which it builds once (Go)
 #   make test-systemd   the package in a virtual machine that systemd boots: each unit under its restrictions, upgrade, crash,
 #                       socket activation, the packet level, purge (QEMU without KVM: 10 minutes)
@@ -391,6 +392,13 @@ test-h2spec: test-setup
 	@command -v go >/dev/null || { echo "go is not installed: get it from https://go.dev/dl" >&2; exit 1; }
 	[[ -x $(H2SPEC) ]] || GOBIN=$(dir $(H2SPEC)) go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible
 	H2SPEC=$(H2SPEC) $(CARGO) test --workspace --locked --test h2spec -- --include-ignored
+
+# testssl.sh attacks a front door with TLS: a minute. It needs hexdump (bsdextrautils).
+TESTSSL := testssl.sh:/usr/bin/testssl bsdextrautils:/usr/bin/hexdump openssl:/usr/bin/openssl
+.PHONY: test-testssl
+test-testssl: setup
+	@$(call install_missing,$(TESTSSL))
+	$(CARGO) test --workspace --locked --test tls testssl -- --ignored
 
 # The moments follow from CLUSTER_SEED.
 CLUSTER_SECONDS ?= 300

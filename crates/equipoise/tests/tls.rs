@@ -216,6 +216,56 @@ fn openssl_finds_the_versions_key_types_and_tickets_of_the_profile() {
     assert!(described.contains("Reused, TLSv1.3"), "{described}");
 }
 
+/// Reports of testssl.sh, by id, that are no faults of a front door.
+const NO_FAULTS: [&str; 9] = [
+    // Mozilla's intermediate profile has no suite that a client should not choose.
+    "cipher_order",
+    // Of this test's certificate.
+    "cert_expirationStatus",
+    "cert_notAfter",
+    "cert_revocation",
+    "cert_validityPeriod",
+    // Of the site's names and backends.
+    "DNS_CAArecord",
+    "HSTS",
+    "security_headers",
+    // Of the scanner's openssl.
+    "engine_problem",
+];
+
+#[test]
+#[ignore = "a minute, needs testssl.sh: make test-testssl"]
+fn testssl_finds_no_fault() {
+    let certificates = Certificates::new("tls-testssl");
+    let site = certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);
+    let tls = format!("{{ certificates = [{site}] }}");
+    let backend = HttpBackend::always(Answer::ok("ok"));
+    let instance = Instance::start(certificates, &tls, &backend);
+    let report = instance.certificates.path("testssl.json");
+    let output = Command::new("testssl")
+        .args(["--quiet", "--color", "0", "--warnings", "off", "--nodns", "none"])
+        .args(["--ip", "127.0.0.1", "--jsonfile", &report])
+        .args(["--add-ca", &instance.certificates.path("ca.pem")])
+        .arg(format!("https://{NAME}:{}", instance.http.address().port()))
+        .output()
+        .expect("testssl runs; `make test-testssl` installs it");
+    let report = std::fs::read(&report).unwrap_or_else(|_| panic!("{}", stdout(&output)));
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&report).expect("JSON");
+    let of = |id: &str| {
+        let found = findings.iter().find(|finding| finding["id"] == id);
+        found.unwrap_or_else(|| panic!("no {id}: {}", stdout(&output)))["finding"].clone()
+    };
+    assert_eq!((of("TLS1_1"), of("TLS1_2")), ("not offered".into(), "offered".into()));
+    assert_eq!(of("TLS1_3"), "offered with final");
+    let faults: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding["severity"] != "OK" && finding["severity"] != "INFO")
+        .filter(|finding| !NO_FAULTS.iter().any(|id| finding["id"] == *id))
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(findings.len() > 100, "{}", stdout(&output));
+}
+
 #[test]
 fn a_client_that_renegotiates_is_refused_and_harms_nobody() {
     let certificates = Certificates::new("tls-renegotiation");
