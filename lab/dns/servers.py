@@ -187,11 +187,11 @@ zone:
 
 
 def gdnsd(folder, core=None):
-    """Its zone files know no HTTPS, CAA or TLSA by name; its balanced name is a weighted plugin's."""
+    """Its zone files know no HTTPS, SVCB, CAA or TLSA by name; its balanced name is a weighted plugin's."""
     server = Server("gdnsd", folder, core)
     (server.folder / "zones").mkdir(exist_ok=True)
     lines = [line for line in ZONE.read_text().splitlines()
-             if not any(f" {kind} " in f"{line} " for kind in ("HTTPS", "TLSA", "CAA")) and not line.startswith(("host.sub", "old.below"))
+             if not any(f" {kind} " in f"{line} " for kind in ("HTTPS", "SVCB", "TLSA", "CAA")) and not line.startswith(("host.sub", "old.below"))
              and "ORIGIN" not in line]
     lines.append("single.balanced 60 IN DYNA weighted!nodes")
     # gdnsd refuses what it takes for mistakes; the figures need none of that.
