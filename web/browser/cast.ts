@@ -1,12 +1,13 @@
 // Real processes that a test starts beside each other: members of a cluster, workers, hosts of the packet level.
 
-import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { execFileSync, type ChildProcess } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { eventually } from "./rig";
+import { start } from "./spawn";
 
 export class Cast {
   readonly folder = mkdtempSync(join(tmpdir(), "equipoise-cast-"));
@@ -31,7 +32,7 @@ export class Cast {
 
   /** Starts a command, and waits until it prints `ready`. */
   async start(ready: string, program: string, ...args: string[]): Promise<void> {
-    const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
+    const child = start(program, args);
     const one = { child, log: "" };
     this.#processes.push(one);
     child.on("error", (error) => (one.log += String(error)));

@@ -1,12 +1,14 @@
 // A real equipoise under load: backends and clients are in this process.
 
-import { spawn, type ChildProcess } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { Agent, createServer, get as httpGet, type Server, type ServerResponse } from "node:http";
 import { connect, createServer as createTcp, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+
+import { start } from "./spawn";
 
 export const PROGRAM = process.env.EQUIPOISE ?? resolve(import.meta.dirname, "../../target/debug/equipoise");
 
@@ -65,7 +67,7 @@ export class Rig {
 
   /** Starts the process, and waits until its API answers. */
   async run(): Promise<void> {
-    const child = spawn(PROGRAM, ["run", this.file], { stdio: ["ignore", "pipe", "pipe"] });
+    const child = start(PROGRAM, ["run", this.file]);
     for (const output of [child.stdout, child.stderr]) output.on("data", (text) => (this.log += text));
     this.#process = child;
     this.pid = child.pid!;
