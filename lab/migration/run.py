@@ -55,16 +55,13 @@ LIMIT_S = 300
 class Case:
     """One folder."""
 
-    def __init__(self, folder, imported=False):
+    def __init__(self, folder):
         self.folder, self.name = folder, folder.name
         self.expect = tomllib.loads((folder / "expect.toml").read_text())
-        if imported:
-            self.expect["step"] = [step for step in self.expect["step"] if not step.get("by-hand")]
         self.peer = next(name for name, (file, _) in PEERS.items() if (folder / file).exists())
         self.file = folder / PEERS[self.peer][0]
         self.ours = folder / "equipoise.toml"
-        # A translation by hand may carry a line that `equipoise import` leaves out.
-        self.lost = [one for one in self.expect.get("lost", []) if imported or not one.get("imported")]
+        self.lost = self.expect.get("lost", [])
         self.left_out = self.expect.get("left-out", [])
 
     @property
@@ -90,9 +87,9 @@ class Case:
         return [one["line"] for one in self.lost + self.left_out if one["line"] not in text]
 
 
-def cases(wanted, imported=False):
+def cases(wanted):
     folders = sorted(path.parent for path in HERE.glob("*/expect.toml"))
-    return [Case(folder, imported) for folder in folders if not wanted or any(part in folder.name for part in wanted)]
+    return [Case(folder) for folder in folders if not wanted or any(part in folder.name for part in wanted)]
 
 
 def inside(case, scratch, imported):
@@ -267,7 +264,7 @@ def main():
         return 0
     if options.inside:
         name, scratch = options.inside
-        problems = inside(Case(HERE / name, options.imported), pathlib.Path(scratch), options.imported)
+        problems = inside(Case(HERE / name), pathlib.Path(scratch), options.imported)
         print("\n".join(problems), flush=True)
         # Threads of backends end with the process.
         os._exit(bool(problems))
@@ -278,7 +275,7 @@ def main():
         print(f"skipped: {reason}")
         return 0
     failed, rows = 0, []
-    chosen = cases(options.names, options.imported)
+    chosen = cases(options.names)
     if options.imported:
         for case in chosen:
             if "by-hand" in case.expect:

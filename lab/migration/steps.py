@@ -13,7 +13,7 @@ SENT = {"path", "method", "host", "to", "from", "headers", "body", "body-size", 
         "tunnel", "proxy-header", "client", "times", "at-once", "hold"}
 EXPECTED = {"status", "backend", "shares", "within", "sticks", "header", "received", "target", "contains", "served-certificate",
             "in-flight-max", "proxied", "statuses"}
-OTHER = {"until", "note", "lost", "ours", "peer", "by-hand"}
+OTHER = {"until", "note", "lost", "ours", "peer"}
 LIMIT_S = 60
 
 

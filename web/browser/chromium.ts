@@ -51,7 +51,7 @@ export async function axe(page: Page): Promise<string[]> {
   });
 }
 
-/** The row of a table whose header begins with this name. */
+/** The row of a table with this name in its header. */
 export function rowOf(page: Page, table: string, name: string): Locator {
   const header = page.getByRole("rowheader", { name: new RegExp(`^${name}\\b`) });
   return page.getByRole("region", { name: table }).getByRole("row").filter({ has: header });

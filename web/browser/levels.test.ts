@@ -78,7 +78,7 @@ afterAll(async () => {
   await rig?.stop();
 });
 
-/** Opens the page, whose status has slices, flows, nodes and a front door with TLS. */
+/** Opens the page with canned slices, flows, nodes and a front door with TLS. */
 async function opened(): Promise<{ page: Page; errors: string[] }> {
   const { page, errors } = await open(browser, "about:blank");
   const documents: [RegExp, unknown][] = [

@@ -38,7 +38,7 @@ export class Rig {
   readonly file = join(this.folder, "equipoise.toml");
   /** Answers to `/hold` that wait for `release`. */
   readonly held: ServerResponse[] = [];
-  /** Backends whose checks fail; `b1` is 0. */
+  /** Indexes of the backends that fail their health checks; index 0 is `b1`. */
   readonly sick = new Set<number>();
   api = "";
   front = "";

@@ -55,15 +55,11 @@ pub(crate) fn is_small(limit: Option<u32>, threads: usize) -> bool {
     threads > 1 && limit.is_some_and(|limit| limit <= SMALL_LIMIT_MAX)
 }
 
-/// Number of sessions that requests share, of one thread of so many, of `most` that it may open: no
-/// more than its part of a small limit, and at least one.
+/// The largest number of shared sessions that a thread may open to a backend: `most`, but no more
+/// than the thread's part of a small limit.
 pub(crate) fn shared_most(most: usize, limit: Option<u32>, threads: usize) -> usize {
-    match limit {
-        Some(limit) if is_small(Some(limit), threads) => {
-            most.min((limit as usize).div_ceil(threads))
-        }
-        _ => most,
-    }
+    let small = limit.filter(|_| is_small(limit, threads));
+    small.map_or(most, |limit| most.min((limit as usize).div_ceil(threads)))
 }
 
 impl LentSessions {

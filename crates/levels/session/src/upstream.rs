@@ -357,7 +357,8 @@ pub(crate) struct IdleSessions {
 }
 
 impl IdleSessions {
-    /// Those of one of so many threads, whose buffers these are.
+    /// The sessions of the thread with this index, of so many threads. Sessions with TLS use its
+    /// `buffers`.
     pub(crate) fn new(thread: usize, threads: usize, buffers: &Rc<Buffers>) -> IdleSessions {
         let (by_backend, small) = (RefCell::default(), RefCell::default());
         IdleSessions { by_backend, small, thread, threads, buffers: Rc::clone(buffers) }

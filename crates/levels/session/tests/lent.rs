@@ -2,6 +2,7 @@
 
 mod common;
 mod common_tls;
+mod common_tls_backend;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::{Plan, Proxy, get};
-use common_tls::{NAME, Site};
-use equipoise_session::config::{Concurrency, FrontDoor, Protocol, Upstream, UpstreamTls};
+use common_tls::Site;
+use common_tls_backend::{behind_tls, options, to_backends};
+use equipoise_session::config::{Concurrency, Upstream};
 use equipoise_session::stats::BackendStats;
 use equipoise_testkit::{Client, HttpBackend, PATIENCE, eventually};
-use equipoise_tls::{ClientOptions, ClientTls, Profile, Protocols, TlsOptions};
-use rustls::pki_types::ServerName;
+use equipoise_tls::TlsOptions;
 
 const THREADS: usize = 4;
 
@@ -137,21 +138,9 @@ fn threads_share_a_small_limit_between_the_sessions_that_requests_share() {
 fn sessions_with_tls_are_lent_too() {
     let site = Site::new();
     let backend = HttpBackend::named("small");
-    let tls = Plan::new(Upstream::Exclusive, &[backend.address()]).front(|front| {
-        *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
-        front.tls = site.tls(TlsOptions::default());
-    });
-    let tls = tls.start();
-    let to_backend = ClientTls::new(ClientOptions {
-        trust: site.trust(),
-        certificate: None,
-        profile: Profile::default(),
-        server_name: Some(ServerName::try_from(NAME).expect("a name")),
-        protocols: Protocols::Http1,
-    });
-    let to_backend = UpstreamTls::Server(to_backend.expect("usable authorities"));
+    let tls = behind_tls(&site, TlsOptions::default(), backend.address());
     let plan = Plan::new(Upstream::Exclusive, &[tls.address]).threads(THREADS).pool(|pool| {
-        pool.tls = Some(to_backend);
+        pool.tls = to_backends(options(site.trust()));
         pool.queue.wait = PATIENCE;
     });
     let proxy = plan.start();

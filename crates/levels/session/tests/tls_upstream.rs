@@ -5,6 +5,7 @@
 mod common;
 mod common_http2;
 mod common_tls;
+mod common_tls_backend;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,15 +15,15 @@ use common::{Plan, Proxy, both_upstreams, get, post};
 use common_http2::backend::{Arrived, Http2Backend};
 use common_http2::{read_body, send};
 use common_tls::{NAME, Site};
+use common_tls_backend::{behind_tls, options, to_backends};
 use equipoise_session::Reason;
 use equipoise_session::config::{
-    FrontDoor, PoolOptions, Protocol, ProxyProtocol, TrustedSources, Upstream, UpstreamTls,
+    FrontDoor, PoolOptions, Protocol, ProxyProtocol, TrustedSources, Upstream,
 };
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, PATIENCE, Pattern, Step, eventually};
-use equipoise_tls::{ClientOptions, ClientTls, Clients, Profile, Protocols, TlsOptions, Trust};
+use equipoise_tls::{ClientOptions, Clients, Protocols, TlsOptions};
 use http::Response;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-use rustls::pki_types::ServerName;
 
 both_upstreams![
     requests_and_large_bodies_pass,
@@ -30,29 +31,6 @@ both_upstreams![
     a_response_without_length_that_is_cut_is_not_taken_for_complete,
     a_closed_session_is_no_failure,
 ];
-
-/// A TCP front door with this TLS before `backend`: a TLS backend.
-fn behind_tls(site: &Site, options: TlsOptions, backend: SocketAddr) -> Proxy {
-    let plan = Plan::new(Upstream::Exclusive, &[backend]).front(|front| {
-        *front = FrontDoor::new(front.listen, Protocol::Tcp, "web");
-        front.tls = site.tls(options);
-    });
-    plan.start()
-}
-
-fn options(trust: Trust) -> ClientOptions {
-    ClientOptions {
-        trust,
-        certificate: None,
-        profile: Profile::default(),
-        server_name: Some(ServerName::try_from(NAME).expect("a name")),
-        protocols: Protocols::Http1,
-    }
-}
-
-fn to_backends(options: ClientOptions) -> Option<UpstreamTls> {
-    Some(UpstreamTls::Server(ClientTls::new(options).expect("usable authorities")))
-}
 
 /// A proxy with TLS to the backends, which it trusts as `site`.
 fn before(site: &Site, mode: Upstream, backends: &[SocketAddr]) -> Proxy {

@@ -67,7 +67,7 @@ pub(super) fn check(
     }
 }
 
-/// Reports servers whose checks are not those of the first server with checks.
+/// Reports each server with other check options than the first checked server.
 fn differences(first: &Parameters, all: &[(&Line, Parameters)], report: &mut Report) {
     let checks =
         |it: &Parameters| ["inter", "rise", "fall", "port"].map(|key| it.get(key).cloned());

@@ -6,8 +6,13 @@ use equipoise_session::Reason;
 use equipoise_session::stats::{BackendStats, Counter};
 use equipoise_testkit::{Answer, Gate, HttpBackend, PATIENCE, Pattern, Received, Step, eventually};
 
-use crate::common::{get, post};
+use crate::common::{Proxy, get, post};
 use crate::{everybody_gets_their_own, multiplex_faults, multiplexed};
+
+/// A count of the only backend, over all threads.
+fn count(proxy: &Proxy, of: fn(&BackendStats) -> &Counter) -> u64 {
+    proxy.backends[0].live.stats.sum(|stats| of(stats).get())
+}
 
 #[test]
 fn nobody_waits_behind_a_slow_answer_for_ever() {
@@ -47,29 +52,27 @@ fn a_slow_path_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
         p.multiplex_slow = Duration::from_secs(2);
     });
     let proxy = proxy.start();
-    let count =
-        |of: fn(&BackendStats) -> &Counter| proxy.backends[0].live.stats.sum(|s| of(s).get());
     let mut first = proxy.connect();
     first.send(get("/slow?1"));
-    assert!(eventually(|| count(|s| &s.multiplex_handed_over) == 1));
+    assert!(eventually(|| count(&proxy, |s| &s.multiplex_handed_over) == 1));
     everybody_gets_their_own(proxy.address, 4, 10);
-    assert_eq!(count(|s| &s.multiplex_alone), 0, "the backend is shared as before");
+    assert_eq!(count(&proxy, |s| &s.multiplex_alone), 0, "the backend is shared as before");
     let mut others: Vec<_> = (0..10).map(|_| proxy.connect()).collect();
     for (number, client) in others.iter_mut().enumerate() {
         client.send(get(&format!("/slow?{number}")));
     }
-    assert!(eventually(|| count(|s| &s.multiplex_alone) == 10));
+    assert!(eventually(|| count(&proxy, |s| &s.multiplex_alone) == 10));
     everybody_gets_their_own(proxy.address, 4, 10);
-    assert_eq!(count(|s| &s.multiplex_handed_over), 1);
+    assert_eq!(count(&proxy, |s| &s.multiplex_handed_over), 1);
     gate.open();
     for client in others.iter_mut().chain([&mut first]) {
         assert_eq!(client.response().map(|r| r.text()), Ok("slow".to_owned()));
     }
-    assert_eq!(count(|s| &s.multiplex_shared), 81);
+    assert_eq!(count(&proxy, |s| &s.multiplex_shared), 81);
     proxy.assert_drops(&[]);
 }
 
-/// Responses of more than 64 KiB, and those whose length is not known.
+/// Responses larger than 64 KiB, and responses of unknown length.
 #[test]
 fn a_path_with_large_responses_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
     const LARGE_BYTES: usize = 200_000;
@@ -90,8 +93,6 @@ fn a_path_with_large_responses_gets_sessions_of_its_own_and_the_others_go_on_sha
         p.multiplex_slow = 2 * PATIENCE;
     });
     let proxy = proxy.start();
-    let count =
-        |of: fn(&BackendStats) -> &Counter| proxy.backends[0].live.stats.sum(|s| of(s).get());
     // The pool keeps its knowledge of paths while a session is shared.
     let mut other = proxy.connect();
     other.send(get("/held"));
@@ -101,19 +102,19 @@ fn a_path_with_large_responses_gets_sessions_of_its_own_and_the_others_go_on_sha
         let mut ask = |target: &str| client.ask(get(target)).expect("an answer").body;
         let is_large = |body: Vec<u8>| body == Pattern::bytes(1, LARGE_BYTES);
         assert!(is_large(ask(&format!("{path}?first"))), "{path}");
-        assert_eq!(count(|s| &s.multiplex_handed_over), paths, "{path}");
-        assert_eq!(count(|s| &s.multiplex_alone), (paths - 1) * MORE, "{path}");
+        assert_eq!(count(&proxy, |s| &s.multiplex_handed_over), paths, "{path}");
+        assert_eq!(count(&proxy, |s| &s.multiplex_alone), (paths - 1) * MORE, "{path}");
         for number in 0..MORE {
             assert!(is_large(ask(&format!("{path}?{number}"))), "{path}");
             assert_eq!(ask("/small"), b"/small");
         }
-        assert_eq!(count(|s| &s.multiplex_alone), paths * MORE, "{path}");
-        assert_eq!(count(|s| &s.multiplex_handed_over), paths, "{path}");
-        assert_eq!(count(|s| &s.multiplex_shared), 1 + paths * (1 + MORE), "{path}");
+        assert_eq!(count(&proxy, |s| &s.multiplex_alone), paths * MORE, "{path}");
+        assert_eq!(count(&proxy, |s| &s.multiplex_handed_over), paths, "{path}");
+        assert_eq!(count(&proxy, |s| &s.multiplex_shared), 1 + paths * (1 + MORE), "{path}");
     }
     gate.open();
     assert_eq!(other.response().map(|r| r.text()), Ok("held".to_owned()));
-    assert_eq!(count(|s| &s.multiplex_repeated), 0);
+    assert_eq!(count(&proxy, |s| &s.multiplex_repeated), 0);
     proxy.assert_drops(&[]);
 }
 
@@ -140,13 +141,11 @@ fn a_request_behind_a_hand_over_is_tried_again_and_counted_as_repeated() {
     });
     let proxy = proxy.start();
     let counts = || {
-        let live = &proxy.backends[0].live;
-        let count = |of: fn(&BackendStats) -> &Counter| live.stats.sum(|s| of(s).get());
         [
-            count(|s| &s.multiplex_shared),
-            count(|s| &s.multiplex_alone),
-            count(|s| &s.multiplex_handed_over),
-            count(|s| &s.multiplex_repeated),
+            count(&proxy, |s| &s.multiplex_shared),
+            count(&proxy, |s| &s.multiplex_alone),
+            count(&proxy, |s| &s.multiplex_handed_over),
+            count(&proxy, |s| &s.multiplex_repeated),
         ]
     };
     let (mut client, mut behind) = (proxy.connect(), proxy.connect());
@@ -179,14 +178,13 @@ fn rare_slow_answers_anywhere_leave_the_sharing_and_the_sessions_as_they_are() {
     let backend = slow_in(every, Duration::from_millis(50));
     let proxy = multiplexed(backend.address()).start();
     everybody_gets_their_own(proxy.address, clients, requests);
-    let count =
-        |of: fn(&BackendStats) -> &Counter| proxy.backends[0].live.stats.sum(|s| of(s).get());
     let all = (clients * requests) as u64;
     // Sessions with a late response are used again, so that a client has at most one of its own.
     let accepted = backend.counts().accepted;
     assert!(accepted <= clients as u64 + 4, "{accepted} sessions for {} slow", all / every);
-    assert_eq!(count(|s| &s.multiplex_faults), 0);
-    let (shared, repeated) = (count(|s| &s.multiplex_shared), count(|s| &s.multiplex_repeated));
+    assert_eq!(count(&proxy, |s| &s.multiplex_faults), 0);
+    let (shared, repeated) =
+        (count(&proxy, |s| &s.multiplex_shared), count(&proxy, |s| &s.multiplex_repeated));
     assert!(shared > all / 2 && repeated < all / 4, "{shared} shared, {repeated} repeated");
     proxy.assert_drops(&[]);
     proxy.assert_nothing_in_flight();
@@ -198,9 +196,7 @@ fn sharing_falls_to_exclusive_sessions_if_many_answers_are_slow() {
     let backend = slow_in(2, Duration::from_millis(5));
     let proxy = multiplexed(backend.address()).start();
     everybody_gets_their_own(proxy.address, clients, requests);
-    let count =
-        |of: fn(&BackendStats) -> &Counter| proxy.backends[0].live.stats.sum(|s| of(s).get());
-    let (all, repeated) = ((clients * requests) as u64, count(|s| &s.multiplex_repeated));
+    let (all, repeated) = ((clients * requests) as u64, count(&proxy, |s| &s.multiplex_repeated));
     assert!(repeated < all / 2, "{repeated} repeated");
     let accepted = backend.counts().accepted;
     assert!(accepted <= clients as u64 + 4, "{accepted} sessions");

@@ -100,9 +100,11 @@ impl MuxSessions {
         let usable = || backend.sessions.iter().filter(|session| session.reaches(lease.backend()));
         let least = usable().min_by_key(|session| session.in_flight());
         let full = least.is_none_or(|session| session.in_flight() > 0);
-        let most = options.multiplex_sessions;
-        let most = shared_most(most, lease.backend().live.own_limit(), worker.shared.threads);
-        if full && usable().count() < most {
+        let most = || {
+            let limit = lease.backend().live.own_limit();
+            shared_most(options.multiplex_sessions, limit, worker.shared.threads)
+        };
+        if full && usable().count() < most() {
             let session = MuxSession::start(worker, lease, &backend.pace);
             backend.sessions.push(session.clone());
             return Some(session);
