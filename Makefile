@@ -113,10 +113,11 @@ TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl pebble:/usr/bin/pebb
 TLS_PEERS := haproxy:/usr/sbin/haproxy nginx:/usr/sbin/nginx
 #   libnginx-mod-stream  nginx as a TCP proxy, beside its translation
 NGINX_MODULES := libnginx-mod-stream:/usr/lib/nginx/modules/ngx_stream_module.so
-#   nghttp2-server, nghttp2-client  nghttpd is a backend that speaks HTTP/2, h2load its load
+#   nghttp2-server, nghttp2-client  nghttpd is a backend that speaks HTTP/2, h2load its load, nghttp a client
 #   python3-h2       a WebSocket client over HTTP/2
+#   python3-httpx    a client, over HTTP/2 with python3-h2
 HTTP2_PACKAGES := nghttp2-server:/usr/bin/nghttpd nghttp2-client:/usr/bin/h2load \
-  python3-h2:/usr/lib/python3/dist-packages/h2/__init__.py
+  python3-h2:/usr/lib/python3/dist-packages/h2/__init__.py python3-httpx:/usr/lib/python3/dist-packages/httpx/__init__.py
 #   bird2, keepalived  announce addresses in namespaces; services too
 ROUTING := bird2:/usr/sbin/bird keepalived:/usr/sbin/keepalived
 #   libfastrtps-dev  Fast DDS, with which a client of the slice level in C++ is built

@@ -70,7 +70,7 @@ pub(crate) fn import(text: &str, report: &mut Report) -> Result<Config, ImportEr
         config.pools.push(pool);
     }
     for proxy in proxies.iter().filter(|it| it.has_front && !it.is_disabled && !it.is_empty()) {
-        config.doors.extend(frontend::doors(proxy, &proxies, report));
+        frontend::add_doors(proxy, &proxies, &mut config, report);
     }
     global.apply(&mut config, report);
     for proxy in &proxies {

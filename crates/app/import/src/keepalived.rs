@@ -271,7 +271,12 @@ fn virtual_server(node: &Node, all: &[Node], config: &mut Config, report: &mut R
         let persistence = node.find("persistence_timeout").map(|_| mask);
         schedule(&mut options, how.map_or("rr", |it| it.word(1)), persistence, number, report);
         options.set("pool", pool_name.clone());
-        config.pools.push(pool(node, pool_name, &port, report));
+        let mut pool = pool(node, pool_name, &port, report);
+        if let Some(server) = node.find("sorry_server") {
+            let vip = Sorry { node, server, port: &port, forward, protocol: &protocol };
+            vip.add(&mut pool, config, report);
+        }
+        config.pools.push(pool);
         config.vips.push(Vip { options });
     }
 }
@@ -337,36 +342,83 @@ fn pool(node: &Node, name: String, port: &str, report: &mut Report) -> Pool {
     if let Some(first) = servers.first() {
         check(&mut pool, node, first, &servers, report);
     }
-    if let Some(server) = node.find("sorry_server") {
-        sorry(&mut pool, node, server, port, report);
-    }
     pool
 }
 
-/// `sorry_server`: a backup.
-fn sorry(pool: &mut Pool, node: &Node, server: &Node, port: &str, report: &mut Report) {
-    let address = address(server, port);
-    if pool.backends.iter().any(|it| it.get("address").and_then(|it| it.as_str()) == Some(&address))
-    {
-        report.lost(server.number, "a pool has an address once: it is a real server already");
-        return;
+/// `sorry_server` of a VIP: a backup.
+struct Sorry<'a> {
+    node: &'a Node,
+    server: &'a Node,
+    /// The VIP's.
+    port: &'a str,
+    forward: &'a str,
+    protocol: &'a str,
+}
+
+impl Sorry<'_> {
+    fn add(&self, pool: &mut Pool, config: &Config, report: &mut Report) {
+        let Sorry { node, server, .. } = *self;
+        let address = self.address();
+        if let Some(why) = self.obstacle(pool, config, &address) {
+            report.lost(server.number, why);
+            return;
+        }
+        let mut backend = Options::default();
+        backend.set("address", address).set("backup", true);
+        pool.backends.push(backend);
+        if !pool.health.is_empty() {
+            report.changes(
+                server.number,
+                "the pool's checks are for the backup, too; keepalived does not check it",
+            );
+        }
+        if node.find("persistence_timeout").is_some() {
+            report.changes(
+                server.number,
+                "a client that it has served stays with it while the client's flow lives, because \
+                 this VIP keeps clients by their address; other clients go to the servers as soon \
+                 as one is healthy again",
+            );
+        }
     }
-    let mut backend = Options::default();
-    backend.set("address", address).set("backup", true);
-    pool.backends.push(backend);
-    if !pool.health.is_empty() {
-        report.changes(
-            server.number,
-            "the pool's checks are for the backup, too; keepalived does not check it",
-        );
+
+    /// Without nat IPVS does not change the port.
+    fn address(&self) -> String {
+        let has_port = self.forward != "nat" && self.port != "*";
+        if !has_port {
+            return address(self.server, self.port);
+        }
+        host_and_port(self.server.word(1), self.port)
     }
-    if node.find("persistence_timeout").is_some() {
-        report.changes(
-            server.number,
-            "a client that it has served stays with it while the client's flow lives, because \
-             this VIP keeps clients by their address; other clients go to the servers as soon as \
-             one is healthy again",
-        );
+
+    /// Why the VIP cannot have it.
+    fn obstacle(&self, pool: &Pool, config: &Config, address: &str) -> Option<&'static str> {
+        let has = |pool: &Pool| {
+            let mut stated = pool.backends.iter().filter_map(|it| it.get("address"));
+            stated.any(|it| it.as_str() == Some(address))
+        };
+        if has(pool) {
+            return Some("a pool has an address once: it is a real server already");
+        }
+        let ip = self.server.word(1).parse::<std::net::IpAddr>();
+        if ip.is_ok_and(|it| it.is_loopback()) {
+            return Some("a VIP sends no packets to its own machine: name a web server on another");
+        }
+        let is_like = |vip: &&Vip| {
+            let stated = |key: &str| vip.options.get(key).and_then(|it| it.as_str());
+            let is_protocol = |it: &str| it.rsplit('/').next() == Some(self.protocol);
+            stated("forward") == Some("nat") && stated("vip").is_some_and(is_protocol)
+        };
+        let has_vips = |pool: &&Pool| {
+            config.vips.iter().filter(is_like).any(|it| {
+                it.options.get("pool").and_then(|it| it.as_str()) == Some(pool.name.as_str())
+            })
+        };
+        let is_shared = self.forward == "nat" && config.pools.iter().filter(has_vips).any(has);
+        is_shared.then_some(
+            "by nat a backend serves one VIP, and another one has this address already: give each \
+             VIP a sorry server of its own",
+        )
     }
 }
 
@@ -375,6 +427,10 @@ fn address(server: &Node, port: &str) -> String {
     let (address, own) = (server.word(1), server.word(2));
     let port = if own.is_empty() || own == "0" { port.trim_matches('*') } else { own };
     let port = if port.is_empty() { "80" } else { port };
+    host_and_port(address, port)
+}
+
+fn host_and_port(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 

@@ -192,6 +192,21 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// Gives a front door that was moved to loopback an address of its own there.
+    pub(crate) fn separate(&self, door: &mut Door) {
+        let own = door.options.get("listen").and_then(|it| it.as_str()).unwrap_or_default();
+        let Some(port) = own.strip_prefix("127.0.0.1:") else { return };
+        let is_taken = |listen: &String| {
+            self.doors.iter().any(|it| {
+                it.options.get("listen").and_then(|it| it.as_str()) == Some(listen.as_str())
+            })
+        };
+        let free = (1..255).map(|it| format!("127.0.0.{it}:{port}")).find(|it| !is_taken(it));
+        if let Some(free) = free {
+            door.options.set("listen", free);
+        }
+    }
+
     /// The file's text, with the lines that are not carried as comments at its top.
     pub(crate) fn text(&self, from: &str, report: &Report) -> String {
         let mut text = format!("# Translated from {from}. {}.\n", report.summary());

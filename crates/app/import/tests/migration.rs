@@ -86,6 +86,82 @@ fn passwords_leave_the_front_door_to_this_machine() {
     assert!(done.text.contains("listen = \"127.0.0.1:80\""), "{}", done.text);
 }
 
+/// Whatever a rule does with the requests without a password, they do not reach the backends.
+#[test]
+fn passwords_of_every_rule_leave_the_front_door_to_this_machine() {
+    for rule in [
+        "http-request return status 401 unless { http_auth(staff) }",
+        "http-request redirect location /login unless { http_auth(staff) }",
+        "use_backend login unless { http_auth(staff) }",
+    ] {
+        let text = format!(
+            "frontend web\n mode http\n bind 10.0.0.1:80\n bind 10.0.0.2:80\n {rule}\n default_backend app\n\
+             backend app\n mode http\n server a 10.0.0.3:80\n\
+             backend login\n mode http\n server b 10.0.0.4:80\n"
+        );
+        let done = import(Peer::Haproxy, &text).expect("translated");
+        for listen in ["127.0.0.1:80", "127.0.0.2:80"] {
+            assert!(done.text.contains(&format!("listen = \"{listen}\"")), "{rule}: {}", done.text);
+        }
+        assert_eq!(done.report.worst()[0].text, rule);
+    }
+}
+
+/// Each front door has an address of its own, and each line its own front door's.
+#[test]
+fn front_doors_that_are_left_to_this_machine_do_not_share_an_address() {
+    let nginx = "http {\n auth_basic staff;\n server {\n listen 10.0.0.1:80;\n \
+                 location / { proxy_pass http://10.0.0.3; }\n }\n server {\n listen 10.0.0.2:80;\n \
+                 location / { proxy_pass http://10.0.0.4; }\n }\n}";
+    let done = import(Peer::Nginx, nginx).expect("translated");
+    for (line, listen, before) in [
+        ("listen 10.0.0.1:80;", "127.0.0.1:80", "10.0.0.1:80"),
+        ("listen 10.0.0.2:80;", "127.0.0.2:80", "10.0.0.2:80"),
+    ] {
+        assert!(done.text.contains(&format!("listen = \"{listen}\"")), "{}", done.text);
+        let found = done.report.lines().find(|it| it.text == line).expect("the line");
+        let Verdict::Changes(why) = &found.verdict else { panic!("{found:?}") };
+        let said = format!("the front door listens on {listen} instead of {before}, ");
+        assert!(why.starts_with(&said) && why.matches("instead of").count() == 1, "{why}");
+    }
+}
+
+/// nginx asks in an inner location what it asks in the outer one.
+#[test]
+fn locations_in_a_location_with_a_password_are_closed_too() {
+    let text = |options: &str, inner: &str| {
+        format!(
+            "server {{\n listen 80;\n location /admin/ {{\n {options} proxy_pass http://10.0.0.1;\n \
+             location /admin/api/ {{ {inner} proxy_pass http://10.0.0.1; }}\n }}\n}}"
+        )
+    };
+    let closed = |text: &str| {
+        let done = import(Peer::Nginx, text).expect("translated");
+        let config: toml::Table = done.text.parse().expect("TOML");
+        let routes = config["session"][0]["route"].as_array().expect("routes").clone();
+        let of = |path: &str| {
+            let has =
+                |it: &&toml::Value| it.get("redirect").is_none() && it.to_string().contains(path);
+            let route = routes.iter().find(has).expect("a route");
+            route.get("answer").is_some_and(|it| it["status"].as_integer() == Some(403))
+        };
+        (of("/admin/api"), of("/admin"))
+    };
+    assert_eq!(closed(&text("auth_basic staff;", "")), (true, true));
+    assert!(!closed(&text("auth_basic staff;", "auth_basic off;")).0);
+    assert!(closed(&text("", "auth_basic staff;")).0);
+    assert_eq!(closed(&text("deny all;", "")), (true, true));
+
+    // Methods beside GET need the password.
+    let limited = "server {\n listen 80;\n location / {\n limit_except GET { auth_basic staff; }\n \
+                   proxy_pass http://10.0.0.1;\n }\n}";
+    let done = import(Peer::Nginx, limited).expect("translated");
+    let config: toml::Table = done.text.parse().expect("TOML");
+    let routes = config["session"][0]["route"].as_array().expect("routes");
+    assert_eq!(routes[0]["method"].as_array().map(Vec::len), Some(2), "{}", done.text);
+    assert_eq!(routes[1]["answer"]["status"].as_integer(), Some(403), "{}", done.text);
+}
+
 #[test]
 fn passwords_that_are_not_checked_are_reported_first() {
     let (_, text) =
@@ -164,6 +240,24 @@ fn a_sorry_server_is_a_backup() {
     assert!(matches!(&verdict, Verdict::Changes(why) if why.starts_with(stays)), "{text}");
     let (verdict, text) = of("", "", "192.0.2.11 8080");
     assert!(matches!(verdict, Verdict::Lost(_)) && !text.contains("backup"), "{text}");
+    // The packet level sends nothing to its own machine.
+    let (verdict, text) = of("", "", "127.0.0.1 80");
+    assert!(matches!(verdict, Verdict::Lost(_)) && !text.contains("backup"), "{text}");
+
+    let two = |how: &str| {
+        let vip = |host: u8| {
+            format!(
+                "virtual_server 192.0.2.{host} 80 {{\n lb_kind {how}\n sorry_server 192.0.2.19 8080\n \
+                 real_server 192.0.2.{} 80 {{\n }}\n}}\n",
+                host + 100
+            )
+        };
+        import(Peer::Keepalived, &format!("{}{}", vip(1), vip(2))).expect("translated").text
+    };
+    // By nat its replies have to belong to one VIP.
+    assert_eq!(two("NAT").matches("192.0.2.19:8080\", backup").count(), 1);
+    // Without nat IPVS does not change the port.
+    assert_eq!(two("DR").matches("192.0.2.19:80\", backup").count(), 2);
 }
 
 /// A line that has another effect here is named.

@@ -203,6 +203,11 @@ impl Lease {
         }
     }
 
+    /// The permit that it holds.
+    pub(crate) fn permit(&self) -> Option<Work> {
+        self.has_permit.get().then_some(self.work)
+    }
+
     /// Gives the permit back, because the work no longer waits for the backend.
     pub(crate) fn give_permit_back(&self) {
         if self.has_permit.replace(false) {
@@ -282,10 +287,10 @@ fn outcome_of_failure(reason: Reason, has_answered: bool) -> Option<Outcome> {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let has_permit = self.has_permit.get();
+        let permit = self.permit();
         self.end_sample();
-        self.backend().live.permits.release(has_permit.then_some(self.work));
-        if has_permit {
+        self.backend().live.permits.release(permit);
+        if permit.is_some() {
             self.freed();
         }
     }

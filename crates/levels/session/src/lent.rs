@@ -9,10 +9,12 @@
 //! registers the session with its own event loop.
 //!
 //! # Bound
-//! A thread opens a session only if none is idle here, and as long as it has a permit. So there are
-//! no more sessions than permits. Requests that gave their permit back (tunnels, slow clients) have
-//! sessions beyond them, which are closed when they are idle. So are those beyond a learnt limit
-//! that has fallen.
+//! A thread opens a session only if none is idle here, and for a request with a permit. The request
+//! leaves the session here before it gives the permit back. So idle sessions and those of requests
+//! with a permit are no more than the limit. Requests that gave their permit back earlier (tunnels,
+//! slow clients) have sessions beyond the limit, which are kept only if there is room for them.
+//! After the limit has fallen, sessions beyond it end by the idle time: the session that was used
+//! last is used first, so these are not used.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -66,6 +68,11 @@ impl LentSessions {
     /// Keeps an idle session.
     pub(crate) fn put(&self, session: Lent) {
         lock(&self.0).push(session);
+    }
+
+    /// The number of idle sessions.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
     }
 
     /// The session that was used last: of those that this thread used, if there are some.

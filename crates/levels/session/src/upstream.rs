@@ -19,6 +19,7 @@ use crate::buffer::{Buffer, Buffers};
 use crate::lent::{Lent, is_small};
 use crate::live::BackendLive;
 use crate::lookout::Lookout;
+use crate::permits::Work;
 use crate::reason::Reason;
 use crate::snapshot::{BackendView, Snapshot};
 use crate::socket::{BackendStream, Socket, watch};
@@ -367,7 +368,7 @@ impl IdleSessions {
     /// An idle session that any thread may have left, encrypted by `tls` or not at all.
     fn take_lent(&self, backend: &BackendView, tls: Option<&UpstreamTls>) -> Option<Box<Session>> {
         let live = &backend.live;
-        if live.is_multiplexing_lost() || !is_small(live.own_limit(), self.threads) {
+        if !is_small(live.own_limit(), self.threads) {
             return None;
         }
         // The kernel is asked without the lock.
@@ -392,11 +393,12 @@ impl IdleSessions {
         tls: Option<&UpstreamTls>,
     ) -> Option<Box<Session>> {
         let mut all = self.by_backend.borrow_mut();
+        if backend.live.is_multiplexing_lost() {
+            all.remove(&backend.id);
+            self.close_lent(&backend.live);
+            return None;
+        }
         if let Some(sessions) = all.get_mut(&backend.id) {
-            if backend.live.is_multiplexing_lost() {
-                sessions.clear();
-                return None;
-            }
             while let Some((_, session)) = sessions.pop_back() {
                 if session.is_reusable(backend, tls) {
                     session.stats().sessions_reused.add(1);
@@ -407,12 +409,25 @@ impl IdleSessions {
         self.take_lent(backend, tls)
     }
 
-    /// Keeps a session for later, unless there are `max` already.
-    pub(crate) fn give(&self, mut session: Box<Session>, max: usize, now: Instant) {
+    fn close_lent(&self, live: &BackendLive) {
+        live.stats.shard(self.thread).sessions_open.sub(live.lent.clear());
+    }
+
+    /// Keeps a session for later, unless there are `max` already for each thread. `permit`: the one
+    /// that the request which used it still holds.
+    pub(crate) fn give(
+        &self,
+        mut session: Box<Session>,
+        permit: Option<Work>,
+        max: usize,
+        now: Instant,
+    ) {
         let limit = session.live.own_limit();
-        if is_small(limit, self.threads) && max > 0 {
-            let open = session.live.stats.sum(|stats| stats.sessions_open.get());
-            if limit.is_some_and(|limit| open > u64::from(limit)) {
+        if let Some(limit) = limit.filter(|_| is_small(limit, self.threads)) {
+            let (idle, limit) = (session.live.lent.len(), limit as usize);
+            let busy = session.live.permits.held_for(Work::Usual) as usize;
+            let is_beyond = permit.is_none() && idle + busy >= limit;
+            if is_beyond || idle >= limit.min(max.saturating_mul(self.threads)) {
                 return;
             }
             let mut small = self.small.borrow_mut();

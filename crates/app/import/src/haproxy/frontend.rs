@@ -2,19 +2,19 @@
 
 use super::action::{self, Action};
 use super::bind::{Bind, binds};
-use super::condition::{Acls, Matched, Test, matched, split};
+use super::condition::{Acls, Conjunction, Matched, Test, matched, split};
 use super::proxy::Proxy;
 use super::rules::{Rule, SERVED, routes};
 use super::words::Line;
 use crate::conditions::{Meet, PATHS, meet};
-use crate::model::{Door, Options, Route, name};
+use crate::model::{Config, Door, Options, Route, name};
 use crate::report::Report;
 
-/// The front doors of a proxy: one for each socket. `all` are the proxies of the file.
-pub(super) fn doors(proxy: &Proxy, all: &[Proxy], report: &mut Report) -> Vec<Door> {
+/// Adds the front doors of a proxy: one for each socket. `all` are the proxies of the file.
+pub(super) fn add_doors(proxy: &Proxy, all: &[Proxy], config: &mut Config, report: &mut Report) {
     let sockets: Vec<Bind> = proxy.binds.iter().flat_map(|line| binds(line, report)).collect();
     let has_several = sockets.len() > 1;
-    let one = |socket: &Bind, report: &mut Report| {
+    for socket in &sockets {
         let mut door = Door { name: name(&proxy.name), ..Door::default() };
         if has_several {
             door.name = name(&format!("{}-{}", proxy.name, socket.port));
@@ -29,9 +29,11 @@ pub(super) fn doors(proxy: &Proxy, all: &[Proxy], report: &mut Report) -> Vec<Do
             report,
         };
         building.build(socket);
-        building.door
-    };
-    sockets.iter().map(|socket| one(socket, report)).collect()
+        let mut door = building.door;
+        config.separate(&mut door);
+        door.report_address(&socket.listen, socket.number, report);
+        config.doors.push(door);
+    }
 }
 
 /// Changes of requests and responses that meet a condition.
@@ -98,7 +100,6 @@ impl Building<'_> {
                 "trusted has the proxies in front; it has every address now: narrow it",
             );
         }
-        self.door.report_address(&socket.listen, socket.number, self.report);
     }
 
     fn default_pool(&mut self) -> Option<String> {
@@ -251,8 +252,12 @@ impl Building<'_> {
             Ok(all) => all,
             Err(_) if matches!(action, Action::Password) => vec![Matched::default()],
             Err(why) => {
-                let mut tests = conjunctions.iter().flatten().flat_map(|(_, it)| it);
-                if is_refusal && tests.any(|it| matches!(it, Test::Password)) {
+                let answers = match &action {
+                    Action::Route(route) => route.is_terminal(),
+                    Action::ToHttps => true,
+                    _ => is_refusal,
+                };
+                if answers && has_password(&conjunctions) {
                     self.door.without_passwords(number, self.report);
                 } else if !matches!(action, Action::Nothing) {
                     let served = if is_refusal { format!("; {SERVED}") } else { String::new() };
@@ -396,10 +401,15 @@ impl Building<'_> {
             self.report.lost(line.number, "a pool is named; a route for each value");
             return;
         }
-        let all = match matched(&self.proxy.acls.condition(condition), self.is_tls) {
+        let conjunctions = self.proxy.acls.condition(condition);
+        let all = match matched(&conjunctions, self.is_tls) {
             Ok(all) => all,
             Err(why) => {
                 self.report.lost(line.number, format!("a route has no such condition: {why}"));
+                // Requests without a password may have another backend.
+                if has_password(&conjunctions) {
+                    self.door.without_passwords(line.number, self.report);
+                }
                 return;
             }
         };
@@ -494,6 +504,11 @@ impl Building<'_> {
         }
         out
     }
+}
+
+fn has_password(conjunctions: &[Conjunction]) -> bool {
+    let mut tests = conjunctions.iter().flatten().flat_map(|(_, it)| it);
+    tests.any(|it| matches!(it, Test::Password))
 }
 
 /// Actions that change the path which later conditions compare.

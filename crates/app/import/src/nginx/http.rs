@@ -2,7 +2,7 @@
 
 use super::location;
 use super::syntax::{Directive, milliseconds, size};
-use super::{innermost, listen_options, sockets, upstream};
+use super::{innermost, listen, listen_options, sockets, upstream};
 use crate::conditions::{Meet, escaped, meet};
 use crate::model::{Config, Door, Options, Route, duration, name};
 use crate::report::Report;
@@ -40,6 +40,7 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
             let mut building = location::Building {
                 block,
                 server,
+                enclosing: Vec::new(),
                 config,
                 report,
                 forwarded: &mut forwarded,
@@ -47,7 +48,8 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
             };
             building.routes(&hosts);
         }
-        for number in servers.iter().flat_map(|it| listens(it, &port)) {
+        config.separate(&mut door);
+        for number in servers.iter().flat_map(|it| listens(it, &socket.listen)) {
             door.report_address(&socket.listen, number, report);
         }
         if door.hsts.is_some() {
@@ -62,10 +64,15 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
     }
 }
 
-/// The lines of a server that listen on a port; without any, the server's own.
-fn listens(server: &Directive, port: &str) -> Vec<usize> {
-    let is_port = |it: &&Directive| it.arg(0).rsplit(':').next() == Some(port);
-    let all = server.block.iter().filter(|it| it.name == "listen").filter(is_port);
+/// The lines of a server that listen on an address; without any, the server's own.
+fn listens(server: &Directive, address: &str) -> Vec<usize> {
+    let is_it = |it: &&Directive| {
+        listen(it.arg(0)).is_some_and(|it| {
+            // `*` stands for both families.
+            it == address || address.strip_prefix('*').is_some_and(|port| it.ends_with(port))
+        })
+    };
+    let all = server.block.iter().filter(|it| it.name == "listen").filter(is_it);
     let numbers: Vec<_> = all.map(|it| it.number).collect();
     if numbers.is_empty() { vec![server.number] } else { numbers }
 }

@@ -10,13 +10,25 @@ use crate::report::Report;
 pub(super) struct Building<'a> {
     pub(super) block: &'a [Directive],
     pub(super) server: &'a Directive,
+    /// Around the location that is translated, the innermost first.
+    pub(super) enclosing: Vec<&'a [Directive]>,
     pub(super) config: &'a mut Config,
     pub(super) report: &'a mut Report,
     pub(super) forwarded: &'a mut Vec<&'static str>,
     pub(super) door: &'a mut Door,
 }
 
-impl Building<'_> {
+impl<'a> Building<'a> {
+    /// A location's blocks, from the innermost to that of `http`.
+    fn scopes(&self, inner: &'a [Directive]) -> Vec<&'a [Directive]> {
+        [self.locations(inner), vec![&self.server.block, self.block]].concat()
+    }
+
+    /// The block of a location, and those of locations around it.
+    fn locations(&self, inner: &'a [Directive]) -> Vec<&'a [Directive]> {
+        [&[inner], &self.enclosing[..]].concat()
+    }
+
     /// Adds the routes of a server. Its names are the conditions `hosts`.
     pub(super) fn routes(&mut self, hosts: &Options) {
         let server = self.server;
@@ -37,11 +49,8 @@ impl Building<'_> {
                 _ => {}
             }
         }
-        let scopes: [&[Directive]; 2] = [&server.block, self.block];
-        for name in PASSWORDS {
-            if let Some(one) = innermost(&scopes, name).first().filter(|it| it.arg(0) != "off") {
-                self.door.without_passwords(one.number, self.report);
-            }
+        for one in asking(&[&server.block, self.block]) {
+            self.door.without_passwords(one.number, self.report);
         }
         if is_answered {
             return;
@@ -78,8 +87,8 @@ impl Building<'_> {
     }
 
     /// `location`: one route, or one for allowed clients and one for others.
-    fn location(&mut self, location: &Directive, hosts: &Options) {
-        let inner = &location.block;
+    fn location(&mut self, location: &'a Directive, hosts: &Options) {
+        let inner: &'a [Directive] = &location.block;
         if location.arg(0).starts_with('@') {
             self.report.lost(location.number, "routes are not named");
             return;
@@ -94,9 +103,11 @@ impl Building<'_> {
             return;
         }
         for nested in ordered(inner) {
-            let how = "it does not inherit the options of the outer location";
+            let how = "of the outer location it inherits passwords, `allow`, `deny` and options of the proxy, but not its headers, bandwidth and size of a body";
             self.report.changes(nested.number, how);
+            self.enclosing.insert(0, inner);
             self.location(nested, hosts);
+            self.enclosing.remove(0);
         }
         for one in inner.iter().filter(|it| it.name == "if") {
             self.condition(one, inner, &conditions);
@@ -106,14 +117,14 @@ impl Building<'_> {
             match one.name.as_str() {
                 "return" => self.returns(one, inner, &mut route),
                 "rewrite" => self.rewrite_in(one, inner, &mut route),
-                name if PASSWORDS.contains(&name) && one.arg(0) != "off" => {
-                    self.report.lost(one.number, "equipoise asks for no passwords: the route answers 403 until the application asks for them");
-                    route.answer.set("status", 403);
-                }
                 _ => {}
             }
         }
-        let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
+        for one in asking(&self.locations(inner)) {
+            self.report.lost(one.number, "equipoise asks for no passwords: the route answers 403 until the application asks for them");
+            route.answer.set("status", 403);
+        }
+        let scopes = self.scopes(inner);
         if !route.is_terminal() {
             match inner.iter().find(|it| it.name == "proxy_pass" || it.name == "grpc_pass") {
                 Some(pass) => self.pass(pass, &scopes, &mut route, Some(&path)),
@@ -161,11 +172,16 @@ impl Building<'_> {
     }
 
     /// Adds the route as `allow`, `deny` and `limit_except` permit: the first that fits decides.
-    fn allow(&mut self, inner: &[Directive], mut route: Route) {
+    fn allow(&mut self, inner: &'a [Directive], mut route: Route) {
         let refused = self.refused(inner, &route);
         if let Some(limit) = inner.iter().find(|it| it.name == "limit_except") {
             let denies = limit.block.iter().any(|it| it.name == "deny" && it.arg(0) == "all");
-            if !denies || limit.block.len() > 1 || route.options.has("method") {
+            let passwords = asking(&[&limit.block]);
+            for one in &passwords {
+                self.report.lost(one.number, "equipoise asks for no passwords: the other methods are answered 403 until the application asks for them");
+            }
+            let is_known = !passwords.is_empty() || denies && limit.block.len() == 1;
+            if !is_known {
                 self.report.lost(limit.number, format!("methods of a route: {SERVED}"));
             } else {
                 limit.args.iter().for_each(|it| route.options.push("method", it.clone()));
@@ -182,8 +198,8 @@ impl Building<'_> {
     }
 
     /// `allow` and `deny` of the innermost block that has some.
-    fn within(&mut self, inner: &[Directive], route: Route) {
-        let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
+    fn within(&mut self, inner: &'a [Directive], route: Route) {
+        let scopes = self.scopes(inner);
         let refused = self.refused(inner, &route);
         for (name, prefix) in rules(&scopes) {
             let mut one = if name == "allow" { route.clone() } else { refused.clone() };
@@ -221,8 +237,8 @@ impl Building<'_> {
     }
 
     /// Options of a location that a route has, too.
-    fn options(&mut self, inner: &[Directive], route: &mut Route) {
-        let scopes: [&[Directive]; 3] = [inner, &self.server.block, self.block];
+    fn options(&mut self, inner: &'a [Directive], route: &mut Route) {
+        let scopes = self.scopes(inner);
         let read = ["proxy_read_timeout", "grpc_read_timeout"]
             .iter()
             .find_map(|it| innermost(&scopes, it).first().copied());
@@ -335,6 +351,12 @@ impl Building<'_> {
 /// Directives that ask for a password, or for a decision of another program.
 const PASSWORDS: [&str; 5] =
     ["auth_basic", "auth_request", "auth_jwt", "secure_link", "access_by_lua_block"];
+
+/// The directives of [`PASSWORDS`] that hold in the innermost of these blocks.
+fn asking<'a>(scopes: &[&'a [Directive]]) -> Vec<&'a Directive> {
+    let stated = PASSWORDS.iter().filter_map(|name| innermost(scopes, name).first().copied());
+    stated.filter(|it| it.arg(0) != "off").collect()
+}
 
 /// The text of a refusal that is lost.
 pub(super) const SERVED: &str = "requests that nginx refuses are served";

@@ -196,6 +196,8 @@ impl ClientConnection {
         answered.took = answered.ended.saturating_duration_since(begun);
         upstream.reusable &= answered.failed.is_none()
             && head.keep_alive
+            // A backend may answer before it has the whole head.
+            && upstream.sent == outgoing.first.len()
             && outgoing.upload.is_done()
             && upstream.input.is_none();
         let written = upstream.session.written - upstream.written_before;

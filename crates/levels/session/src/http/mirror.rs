@@ -169,7 +169,8 @@ impl RequestCopy {
             && !session.is_stream()
             && !lease.backend().live.is_multiplexing_lost();
         if is_reusable {
-            self.worker.idle.give(session, options.idle_sessions_max, Instant::now());
+            let max = options.idle_sessions_max;
+            self.worker.idle.give(session, lease.permit(), max, Instant::now());
         }
         Ok(head.status)
     }

@@ -39,7 +39,9 @@ impl ClientConnection {
     pub(super) fn keep_session(&self, lease: &Lease, session: Box<Session>, now: Instant) {
         let options = &lease.pool().options;
         match options.send_proxy {
-            None => self.worker.idle.give(session, options.idle_sessions_max, now),
+            None => {
+                self.worker.idle.give(session, lease.permit(), options.idle_sessions_max, now);
+            }
             Some(_) if options.idle_sessions_max > 0 => self.kept.set(Some((now, session))),
             Some(_) => {}
         }

@@ -87,9 +87,12 @@ fn a_flood_of_frames_of_no_request_ends_the_connection() {
         (PRIORITY, 1, &[0, 0, 0, 3, 7], 25_000),
         (PRIORITY_UPDATE, 0, b"\0\0\0\x01u=7", 20_000),
         (UNKNOWN, 1, &[], 25_000),
+        (RST_STREAM, 1, &[0, 0, 0, 8], 25_000),
     ] {
         let proxy = before(&backend);
         let mut client = Raw::to(proxy.address);
+        // A request that has ended, which a reset does not end again.
+        client.ask(1, &GET).read_until(DATA);
         let mut writer = client.0.try_clone().expect("a descriptor is free");
         let flood = frame(kind, 0, stream, payload).repeat(count);
         let flooding = std::thread::spawn(move || {

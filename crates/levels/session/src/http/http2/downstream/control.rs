@@ -1,5 +1,5 @@
-//! Frames of a client that belong to no request: PING, SETTINGS, PRIORITY, GOAWAY, and those of
-//! unknown types.
+//! Frames of a client that belong to no request: PING, SETTINGS, PRIORITY, GOAWAY, those of unknown
+//! types, and more RST_STREAM than requests.
 //!
 //! `h2` answers or ignores them without a bound, and shows none of them. So they are counted where
 //! it reads.
@@ -36,6 +36,8 @@ pub(super) struct ControlFrames {
     /// Bytes to the next frame.
     left: usize,
     count: u64,
+    /// Requests that the client may still take back.
+    requests: u64,
     /// When the count was last lowered, and the bytes that had been sent to the client then.
     lowered: (Instant, u64),
 }
@@ -44,7 +46,7 @@ impl ControlFrames {
     /// Of a connection of which nothing has been read.
     pub(super) fn new(now: Instant) -> ControlFrames {
         let (head, head_read, left) = ([0; HEAD_BYTES], 0, PREFACE_BYTES);
-        ControlFrames { head, head_read, left, count: 0, lowered: (now, 0) }
+        ControlFrames { head, head_read, left, count: 0, requests: 0, lowered: (now, 0) }
     }
 
     /// Counts the frames in the next bytes of the connection.
@@ -64,8 +66,18 @@ impl ControlFrames {
                 let [high, middle, low, kind, ..] = self.head;
                 self.head_read = 0;
                 self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
-                self.count += u64::from(is_control(kind));
+                self.note(kind);
             }
+        }
+    }
+
+    fn note(&mut self, kind: u8) {
+        match kind {
+            HEADERS => self.requests += 1,
+            // Requests that are taken back are counted elsewhere.
+            RST_STREAM if self.requests > 0 => self.requests -= 1,
+            DATA | WINDOW_UPDATE | CONTINUATION => {}
+            _ => self.count += 1,
         }
     }
 
@@ -82,11 +94,6 @@ impl ControlFrames {
         self.lowered = (now, sent);
         self.count > FRAMES_MAX
     }
-}
-
-/// Whether it is of no request, body or window.
-fn is_control(kind: u8) -> bool {
-    !matches!(kind, DATA | HEADERS | RST_STREAM | WINDOW_UPDATE | CONTINUATION)
 }
 
 #[cfg(test)]
@@ -113,14 +120,14 @@ mod tests {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let control = [(SETTINGS, 0), (PING, 8), (PRIORITY, 5), (PRIORITY_UPDATE, 20), (0xff, 300)];
         let others = [(DATA, 0), (HEADERS, 50), (RST_STREAM, 4), (WINDOW_UPDATE, 4)];
-        let more = [(GOAWAY, 8), (CONTINUATION, 70_000), (PING, 8)];
+        let more = [(GOAWAY, 8), (CONTINUATION, 70_000), (PING, 8), (RST_STREAM, 4)];
         let frames = control.into_iter().chain(others).chain(more);
         let bytes =
             frames.fold(preface, |all, (kind, payload)| [all, frame(kind, payload)].concat());
         for piece in [1, 2, 8, 9, 10, 17, 100, bytes.len()] {
             let mut frames = ControlFrames::new(Instant::now());
             bytes.chunks(piece).for_each(|piece| frames.read(piece));
-            assert_eq!(frames.count, 7, "{piece} bytes at a time");
+            assert_eq!(frames.count, 8, "{piece} bytes at a time");
         }
     }
 

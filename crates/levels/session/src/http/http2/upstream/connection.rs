@@ -23,6 +23,7 @@ use crate::deadline::Deadline;
 use crate::http::http2::{DATA_FRAME_BUDGET, SEND_BYTES_MAX, STREAM_WINDOW};
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::lease::Lease;
+use crate::permits::Work;
 use crate::reason::Reason;
 use crate::snapshot::BackendView;
 use crate::upstream::{Session, connect_failure};
@@ -301,7 +302,8 @@ async fn open(
     if session.socket.tls().is_some_and(|tls| tls.borrow().chose_http2() != Some(true)) {
         if let Some(most) = options.idle_sessions_max {
             backend.live.tls.chose_http1();
-            worker.idle.give(Box::new(session), most, Instant::now());
+            // The request takes it from there.
+            worker.idle.give(Box::new(session), Some(Work::Usual), most, Instant::now());
         }
         return Err(Reason::UpstreamMalformed);
     }

@@ -83,7 +83,7 @@ impl Task {
     pub(super) fn give_back(&mut self, now: Instant) {
         let is_clean = self.written == self.writing.len() && self.input.is_none();
         if let Some(session) = self.session.take().filter(|_| is_clean) {
-            self.worker.idle.give(session, self.target.idle_sessions_max, now);
+            self.worker.idle.give(session, None, self.target.idle_sessions_max, now);
         }
     }
 
