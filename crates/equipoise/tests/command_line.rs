@@ -82,7 +82,9 @@ fn the_packaged_configuration_can_be_used_as_it_is() {
 fn the_examples_in_the_packaged_configuration_can_be_used() {
     let packaged = include_str!("../../../packaging/equipoise.toml");
     let lines = packaged.lines().filter_map(|line| line.strip_prefix("# "));
-    let is_toml = |line: &&str| line.starts_with('[') || line.contains(" = ");
+    // Alternatives to a line are indented.
+    let is_toml =
+        |line: &&str| line.starts_with('[') || line.contains(" = ") && !line.starts_with("  ");
     let examples: Vec<_> = lines.filter(is_toml).collect();
     assert!(examples.len() > 10, "{examples:?}");
     let folder = Folder::new("packaged-examples");

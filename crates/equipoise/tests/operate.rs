@@ -118,7 +118,7 @@ fn a_backend_is_drained_weighted_disabled_and_enabled_by_command() {
         &["backend", "remove", "a"],
     ] {
         let (worked, said) = instance.command(command);
-        assert!(!worked && said.contains("; did you mean `web/a`?"), "{command:?}: {said}");
+        assert!(!worked && said.contains("did you mean `web/a`?"), "{command:?}: {said}");
     }
 }
 

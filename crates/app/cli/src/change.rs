@@ -159,7 +159,7 @@ async fn run_on_target(
 /// that the process does not know.
 async fn not_a_node(client: &Client, target: &str, error: ClientError) -> anyhow::Error {
     let guess = match did_you_mean(client, target).await {
-        Some(question) => format!("`{target}` was taken for a node of the cluster; {question}"),
+        Some(question) => format!("{question} A name without a slash is that of a node"),
         None => format!(
             "`{target}` was taken for a node of the cluster; a backend is named POOL/BACKEND, as `equipoise status` lists them"
         ),

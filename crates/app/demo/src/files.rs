@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use equipoise_basics::files::create_private_folder;
 
-use crate::ports::{Transport, free};
+use crate::ports::Port;
 use crate::supervise::{Ports, Sample};
 
 /// Listen addresses of the demo.
@@ -24,11 +24,14 @@ impl Listening {
     /// Chooses 8080 to 8082 and 9909 if they are free, otherwise other ports.
     pub(crate) fn choose(any: bool) -> io::Result<Listening> {
         let wanted = |port| if any { 0 } else { port };
+        // Bound until all are chosen.
+        let (http, tcp) = (Port::tcp(wanted(8080))?, Port::tcp(wanted(8081))?);
+        let (udp, api) = (Port::udp(wanted(8082))?, Port::tcp(wanted(9909))?);
         Ok(Listening {
-            http: free(Transport::Tcp, wanted(8080))?,
-            tcp: free(Transport::Tcp, wanted(8081))?,
-            udp: free(Transport::Udp, wanted(8082))?,
-            api: free(Transport::Tcp, wanted(9909))?,
+            http: http.address()?,
+            tcp: tcp.address()?,
+            udp: udp.address()?,
+            api: api.address()?,
         })
     }
 }

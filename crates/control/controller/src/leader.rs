@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use equipoise_planner::Plan;
 use equipoise_planner::elastic::Scaling;
+use equipoise_planner::{Plan, Standing};
 use equipoise_store::{Committed, Leadership, StoreError, Transaction};
 use tokio::time::{Instant, timeout};
 
@@ -92,6 +92,7 @@ pub(crate) async fn lead(shared: &Shared, office: &mut Office, premises: &Premis
     if office.term.is_stored() {
         let steps = steps.into_iter().filter(|(pool, _)| !held.contains(pool)).collect();
         log_steps(&instructions, &steps, &mut office.refused);
+        log_standings(&before.plan, &instructions.plan);
         shared.publish(instructions);
     }
     true
@@ -133,6 +134,32 @@ fn log_steps(
             );
         }
     }
+}
+
+/// Logs the nodes that are silent or unhealthy now, and those that are not any more.
+fn log_standings(before: &Plan, now: &Plan) {
+    for (node, standing) in changed_standings(before, now) {
+        if is_out(standing) {
+            tracing::warn!(event = "node.standing", subject = node, node, "{standing}");
+        } else {
+            tracing::info!(event = "node.standing", subject = node, node, "{standing}");
+        }
+    }
+}
+
+fn changed_standings<'a>(before: &Plan, now: &'a Plan) -> Vec<(&'a str, Standing)> {
+    let was = |node: &str| before.nodes.get(node).map(|it| it.standing);
+    let all = now.nodes.iter().map(|(node, it)| (node.as_str(), it.standing));
+    let is_changed = |(node, now): &(&str, Standing)| {
+        let was = was(node);
+        was != Some(*now) && (is_out(*now) || was.is_some_and(is_out))
+    };
+    all.filter(is_changed).collect()
+}
+
+/// The node is out, or will be, and no operator wants that.
+fn is_out(standing: Standing) -> bool {
+    matches!(standing, Standing::Late | Standing::Gone | Standing::Unhealthy)
 }
 
 /// Pools with the number of backends that the last step did not get. Pools in `known` are left out:
@@ -324,7 +351,45 @@ fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use equipoise_core::load::PerClass;
+    use equipoise_planner::NodePlan;
+
     use super::*;
+
+    fn plan(nodes: &[(&str, Standing)]) -> Plan {
+        let planned = |standing| NodePlan {
+            standing,
+            presence: 1.0,
+            load: None,
+            is_overloaded: false,
+            keep: 1.0,
+            keep_by_class: PerClass::from_fn(|_| 1.0),
+            scarce: None,
+        };
+        let nodes = nodes.iter().map(|(node, it)| (node.to_string(), planned(*it))).collect();
+        Plan { nodes, ..Plan::default() }
+    }
+
+    #[test]
+    fn a_node_that_falls_silent_and_comes_back_is_named_each_time() {
+        use Standing::{Draining, Gone, Joining, Late, Present};
+        let mut before = plan(&[]);
+        for (now, named) in [
+            (Joining, false),
+            (Present, false),
+            (Late, true),
+            (Late, false),
+            (Gone, true),
+            (Joining, true),
+            (Present, false),
+            (Draining, false),
+        ] {
+            let plan = plan(&[("n1", now)]);
+            let expected: &[(&str, Standing)] = if named { &[("n1", now)] } else { &[] };
+            assert_eq!(changed_standings(&before, &plan), expected);
+            before = plan;
+        }
+    }
 
     #[test]
     fn a_step_that_is_refused_again_and_again_is_said_once() {

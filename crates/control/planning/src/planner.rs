@@ -187,7 +187,7 @@ impl Planner {
             tokio::spawn(Arc::clone(&planner).follow_balancers());
         }
         tokio::spawn(Arc::clone(&planner).report());
-        planner.follow(wish, cluster.as_ref()).await;
+        planner.follow(wish).await;
         if let Some(client) = planner.seat.client() {
             // Instructions that an earlier process saved apply from the first request on.
             let now = client.instructions().borrow().clone();
@@ -201,11 +201,8 @@ impl Planner {
     }
 
     /// Applies a new configuration.
-    pub async fn follow(&self, wish: PlanningConfig, cluster: Option<&Cluster>) {
+    pub async fn follow(&self, wish: PlanningConfig) {
         let _one = self.changing.lock().await;
-        if self.seat.cluster() != cluster {
-            tracing::warn!("[cluster] changed: `equipoise upgrade` applies it");
-        }
         // After a reload, the operator needs to see the error again.
         lock(&self.complaint).is_over();
         let wish = Arc::new(self.with_declared(wish).await);

@@ -183,7 +183,7 @@ impl Control {
         }
         self.sync_levels().await;
         self.levels.orders.follow(after.acme.clone());
-        self.levels.planner.follow(planning_config(after), after.cluster.as_ref()).await;
+        self.levels.planner.follow(planning_config(after)).await;
         Ok(())
     }
 
@@ -250,6 +250,7 @@ fn need_restart(fixed: &Config, now: &Config) -> Vec<String> {
         ("instance.name", fixed.instance.name == now.instance.name),
         ("instance.threads", fixed.instance.threads == now.instance.threads),
         ("instance.memory-max", fixed.instance.memory_max == now.instance.memory_max),
+        ("cluster", fixed.cluster == now.cluster),
         ("api.socket", before.api_socket == after.api_socket),
         ("api.listen", before.api_listen == after.api_listen),
         ("log.format", before.log_format == after.log_format),

@@ -51,6 +51,7 @@ pub const KINDS: &[&str] = &[
     "node.joined",
     "node.leaves",
     "node.refused",
+    "node.standing",
     "packet.drained",
     "packet.flows",
     "packet.interface",

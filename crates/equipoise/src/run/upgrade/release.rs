@@ -30,7 +30,7 @@ impl Control {
         if let Err(error) = self.levels.slices.follow(&config.slices).await {
             tracing::error!("could not start the slice level again: {error:#}");
         }
-        self.levels.planner.follow(planning_config(&config), config.cluster.as_ref()).await;
+        self.levels.planner.follow(planning_config(&config)).await;
         self.levels.orders.follow(config.acme.clone());
         self.sync_levels().await;
     }
