@@ -419,17 +419,20 @@ packaged: setup
 deb tarball: packaged
 	@packaging/build $@ target/dist/equipoise target/packages
 
-# A virtual machine without network, from Debian's packages. PACKAGED is the binary to package and to try.
+# A virtual machine without network, from Debian's packages. PACKAGED is the binary to package and to try, PREVIOUS that of
+# the package from which it is upgraded: an older build, or the same one.
 #   qemu-system-x86 runs it; cpio packs its file system, which the machine has in memory; openssl makes a certificate
 VM_PACKAGES := qemu-system-x86:/usr/bin/qemu-system-x86_64 cpio:/usr/bin/cpio openssl:/usr/bin/openssl
 PACKAGED ?= target/dist/equipoise
+PREVIOUS ?= $(PACKAGED)
 VM := target/vm
 .PHONY: test-systemd
 test-systemd: $(VM)/root.tar
 	@$(call install_missing,$(VM_PACKAGES))
 	[[ -e $(PACKAGED) ]] || $(MAKE) packaged
 	$(fetch_kernel)
-	for version in 1.0.0 1.0.1; do PACKAGE_COMPRESSION="gzip -1" packaging/build deb $(PACKAGED) $(VM) $$version; done
+	PACKAGE_COMPRESSION="gzip -1" packaging/build deb $(PREVIOUS) $(VM) 1.0.0
+	PACKAGE_COMPRESSION="gzip -1" packaging/build deb $(PACKAGED) $(VM) 1.0.1
 	packaging/vm/run.py --kernel target/ipvs/linux-image-*.deb --root $< $(VM)/equipoise_1.0.{0,1}_*.deb
 
 .PHONY: image
