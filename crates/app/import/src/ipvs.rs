@@ -173,10 +173,7 @@ fn server(
         problem: format!("no service {address} is added before it (-A)"),
     };
     let pool = config.pools.iter_mut().find(|it| it.name == name).ok_or_else(problem)?;
-    let vip = config
-        .vips
-        .iter_mut()
-        .find(|it| it.options.get("pool").and_then(|it| it.as_str()) == Some(&name));
+    let vip = config.vips.iter_mut().find(|it| it.options.text("pool") == Some(&name));
     let vip = vip.ok_or_else(problem)?;
     let Some(real) = value(words, "-r", "--real-server") else {
         return Err(ImportError::Syntax { line: number, problem: "-r is missing".to_string() });
@@ -208,8 +205,7 @@ fn server(
     } else {
         "direct-routing"
     };
-    let is_other = !pool.backends[1..].is_empty()
-        && vip.options.get("forward").and_then(|it| it.as_str()) != Some(forward);
+    let is_other = !pool.backends[1..].is_empty() && vip.options.text("forward") != Some(forward);
     if is_other {
         report.changes(number, "all backends of a VIP have one `forward`: that of the first");
     } else {

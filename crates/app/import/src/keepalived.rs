@@ -384,19 +384,15 @@ impl Sorry<'_> {
 
     /// Without nat IPVS does not change the port.
     fn address(&self) -> String {
-        let has_port = self.forward != "nat" && self.port != "*";
-        if !has_port {
-            return address(self.server, self.port);
+        match (self.forward, self.port) {
+            ("nat", _) | (_, "*") => address(self.server, self.port),
+            (_, port) => host_and_port(self.server.word(1), port),
         }
-        host_and_port(self.server.word(1), self.port)
     }
 
     /// Why the VIP cannot have it.
     fn obstacle(&self, pool: &Pool, config: &Config, address: &str) -> Option<&'static str> {
-        let has = |pool: &Pool| {
-            let mut stated = pool.backends.iter().filter_map(|it| it.get("address"));
-            stated.any(|it| it.as_str() == Some(address))
-        };
+        let has = |pool: &Pool| pool.backends.iter().any(|it| it.text("address") == Some(address));
         if has(pool) {
             return Some("a pool has an address once: it is a real server already");
         }
@@ -405,14 +401,13 @@ impl Sorry<'_> {
             return Some("a VIP sends no packets to its own machine: name a web server on another");
         }
         let is_like = |vip: &&Vip| {
-            let stated = |key: &str| vip.options.get(key).and_then(|it| it.as_str());
             let is_protocol = |it: &str| it.rsplit('/').next() == Some(self.protocol);
-            stated("forward") == Some("nat") && stated("vip").is_some_and(is_protocol)
+            let options = &vip.options;
+            options.text("forward") == Some("nat") && options.text("vip").is_some_and(is_protocol)
         };
         let has_vips = |pool: &&Pool| {
-            config.vips.iter().filter(is_like).any(|it| {
-                it.options.get("pool").and_then(|it| it.as_str()) == Some(pool.name.as_str())
-            })
+            let mut vips = config.vips.iter().filter(is_like);
+            vips.any(|it| it.options.text("pool") == Some(pool.name.as_str()))
         };
         let is_shared = self.forward == "nat" && config.pools.iter().filter(has_vips).any(has);
         is_shared.then_some(

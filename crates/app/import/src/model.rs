@@ -34,6 +34,11 @@ impl Options {
         self.0.iter().find(|(it, _)| *it == key).map(|(_, value)| value)
     }
 
+    /// The value of an option that is a text.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_str()
+    }
+
     pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -123,7 +128,7 @@ impl Door {
 
     /// Reports the line of its address if [`Door::without_passwords`] replaced that.
     pub(crate) fn report_address(&self, before: &str, number: usize, report: &mut Report) {
-        if let Some(listen) = self.options.get("listen").and_then(|it| it.as_str())
+        if let Some(listen) = self.options.text("listen")
             && listen != before
         {
             report.changes(
@@ -138,7 +143,7 @@ impl Door {
     }
 
     fn keep_to_this_machine(&mut self) {
-        let listen = self.options.get("listen").and_then(|it| it.as_str()).unwrap_or_default();
+        let listen = self.options.text("listen").unwrap_or_default();
         let port = listen.rsplit(':').next().unwrap_or_default().to_string();
         self.options.set("listen", format!("127.0.0.1:{port}"));
         let remark = "PASSWORDS ARE NOT CHECKED. It is for this machine alone, until the application asks for them.";
@@ -194,12 +199,10 @@ pub(crate) struct Config {
 impl Config {
     /// Gives a front door that was moved to loopback an address of its own there.
     pub(crate) fn separate(&self, door: &mut Door) {
-        let own = door.options.get("listen").and_then(|it| it.as_str()).unwrap_or_default();
+        let own = door.options.text("listen").unwrap_or_default();
         let Some(port) = own.strip_prefix("127.0.0.1:") else { return };
         let is_taken = |listen: &String| {
-            self.doors.iter().any(|it| {
-                it.options.get("listen").and_then(|it| it.as_str()) == Some(listen.as_str())
-            })
+            self.doors.iter().any(|it| it.options.text("listen") == Some(listen.as_str()))
         };
         let free = (1..255).map(|it| format!("127.0.0.{it}:{port}")).find(|it| !is_taken(it));
         if let Some(free) = free {

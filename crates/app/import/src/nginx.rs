@@ -132,7 +132,7 @@ fn listen_options(door: &mut Door, servers: &[&Directive]) {
     let lines: Vec<_> =
         servers.iter().flat_map(|it| &it.block).filter(|it| it.name == "listen").collect();
     let port = |text: &str| text.rsplit(':').next().unwrap_or_default().to_string();
-    let own = door.options.get("listen").and_then(|it| it.as_str()).map(port).unwrap_or_default();
+    let own = door.options.text("listen").map(port).unwrap_or_default();
     for line in lines.iter().filter(|it| port(it.arg(0)) == own) {
         if line.has("proxy_protocol") {
             door.options.set("accept-proxy", true);

@@ -210,7 +210,6 @@ mod tests {
 
     use equipoise_controller::{Enrolled, NodeKind};
     use equipoise_core::Weight;
-    use equipoise_core::load::PerClass;
     use equipoise_planner::elastic::{Scaling, ScalingPlan};
     use equipoise_planner::{BackendPlan, NamePlan, PlannedLoad};
     use proptest::prelude::*;
@@ -219,15 +218,8 @@ mod tests {
     use super::*;
 
     fn node(standing: Standing, l1: f64) -> NodePlan {
-        NodePlan {
-            standing,
-            presence: 1.0,
-            load: Some(PlannedLoad { l1, l2: l1, l2_offered: l1 }),
-            is_overloaded: false,
-            keep: 1.0,
-            keep_by_class: PerClass::from_fn(|_| 1.0),
-            scarce: None,
-        }
+        let load = Some(PlannedLoad { l1, l2: l1, l2_offered: l1 });
+        NodePlan { load, ..NodePlan::new(standing, 1.0) }
     }
 
     fn instructions(generation: u64, count: usize) -> Instructions {

@@ -351,21 +351,12 @@ fn does_otherwise(written: &Instructions, now: &Instructions) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use equipoise_core::load::PerClass;
     use equipoise_planner::NodePlan;
 
     use super::*;
 
     fn plan(nodes: &[(&str, Standing)]) -> Plan {
-        let planned = |standing| NodePlan {
-            standing,
-            presence: 1.0,
-            load: None,
-            is_overloaded: false,
-            keep: 1.0,
-            keep_by_class: PerClass::from_fn(|_| 1.0),
-            scarce: None,
-        };
+        let planned = |standing| NodePlan::new(standing, 1.0);
         let nodes = nodes.iter().map(|(node, it)| (node.to_string(), planned(*it))).collect();
         Plan { nodes, ..Plan::default() }
     }

@@ -73,7 +73,6 @@ pub(crate) fn stand(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use equipoise_core::load::PerClass;
 
     fn seen(missed_beats: f64, is_unreachable: bool) -> Seen {
         Seen {
@@ -85,18 +84,6 @@ mod tests {
         }
     }
 
-    fn before(standing: Standing, presence: f64) -> NodePlan {
-        NodePlan {
-            standing,
-            presence,
-            load: None,
-            is_overloaded: false,
-            keep: 1.0,
-            keep_by_class: PerClass::from_fn(|_| 1.0),
-            scarce: None,
-        }
-    }
-
     /// Goes through periods, each of (missed beats, unreachable).
     fn run(from: Option<NodePlan>, periods: &[(f64, bool)]) -> Vec<(Standing, f64)> {
         let policy = Liveness { presence_min: 0.1, decay: 0.5, ..Liveness::default() };
@@ -104,7 +91,7 @@ mod tests {
         let step = |&(missed, unreachable)| {
             let (standing, presence) =
                 stand(&policy, &seen(missed, unreachable), last.as_ref(), false, 1.0, 3.0);
-            last = Some(before(standing, presence));
+            last = Some(NodePlan::new(standing, presence));
             (standing, (1000.0 * presence).round() / 1000.0)
         };
         periods.iter().map(step).collect()
@@ -124,7 +111,7 @@ mod tests {
         use Standing::{Late, Present};
         let beats =
             [(1.0, false), (2.0, true), (3.0, false), (9.0, false), (10.0, false), (11.0, false)];
-        let found = run(Some(before(Present, 1.0)), &beats);
+        let found = run(Some(NodePlan::new(Present, 1.0)), &beats);
         let expected =
             [(Present, 1.0), (Late, 0.5), (Late, 0.25), (Late, 0.125), (Late, 0.1), (Late, 0.1)];
         assert_eq!(found, expected);
@@ -134,7 +121,7 @@ mod tests {
     fn a_confirmed_node_leaves_stays_out_and_comes_back_slowly() {
         use Standing::{Gone, Joining, Late, Present};
         let beats = [(4.0, true), (5.0, true), (6.0, false), (0.0, false), (0.0, false)];
-        let found = run(Some(before(Present, 1.0)), &beats);
+        let found = run(Some(NodePlan::new(Present, 1.0)), &beats);
         let expected = [(Late, 0.5), (Gone, 0.0), (Gone, 0.0), (Joining, 0.1), (Joining, 0.4)];
         assert_eq!(found, expected);
     }
@@ -144,7 +131,7 @@ mod tests {
         use Standing::{Joining, Late, Present};
         let beats = [(2.0, false), (0.0, false), (2.0, false), (3.0, false), (4.0, false)];
         let beats = [&beats[..], &[(0.0, false), (0.0, false)]].concat();
-        let found = run(Some(before(Present, 1.0)), &beats);
+        let found = run(Some(NodePlan::new(Present, 1.0)), &beats);
         let expected = [
             (Late, 0.5),
             (Present, 1.0),
@@ -160,7 +147,7 @@ mod tests {
     #[test]
     fn when_lateness_is_doubted_nothing_decays() {
         let doubted = Seen { is_lateness_doubted: true, ..seen(50.0, true) };
-        let was = before(Standing::Present, 0.8);
+        let was = NodePlan::new(Standing::Present, 0.8);
         let found = stand(&Liveness::default(), &doubted, Some(&was), false, 1.0, 30.0);
         assert_eq!(found, (Standing::Late, 0.8));
     }

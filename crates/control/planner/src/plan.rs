@@ -125,6 +125,21 @@ pub struct BackendPlan {
     pub learnt: f64,
 }
 
+impl NodePlan {
+    /// Of a node that delegates nothing, before it reported.
+    pub fn new(standing: Standing, presence: f64) -> NodePlan {
+        NodePlan {
+            standing,
+            presence,
+            load: None,
+            is_overloaded: false,
+            keep: 1.0,
+            keep_by_class: PerClass::from_fn(|_| 1.0),
+            scarce: None,
+        }
+    }
+}
+
 impl Standing {
     /// True if it is in answers by its own standing.
     pub fn is_in(self) -> bool {

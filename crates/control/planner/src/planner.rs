@@ -114,15 +114,8 @@ impl<'a> Context<'a> {
         let warm_up = live.warm_up.as_secs_f64() / self.policy.period().as_secs_f64();
         let is_first = self.before.is_none();
         let (standing, presence) = stand(live, seen, was, is_first, self.passed_periods(), warm_up);
-        NodePlan {
-            standing,
-            presence,
-            load: load.map(|load| self.load(spec, load)),
-            is_overloaded: false,
-            keep: 1.0,
-            keep_by_class: PerClass::from_fn(|_| 1.0),
-            scarce: None,
-        }
+        let load = load.map(|load| self.load(spec, load));
+        NodePlan { load, ..NodePlan::new(standing, presence) }
     }
 
     /// Names follow the demand for a node, not the load that delegation leaves it. Imbalance that

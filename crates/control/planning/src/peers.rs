@@ -72,13 +72,10 @@ mod tests {
     fn instructions() -> Instructions {
         let keep = PerClass { computing: 0.25, ..PerClass::from_fn(|_| 1.0) };
         let node = NodePlan {
-            standing: Standing::Present,
-            presence: 1.0,
-            load: None,
             is_overloaded: true,
             keep: 0.5,
             keep_by_class: keep,
-            scarce: None,
+            ..NodePlan::new(Standing::Present, 1.0)
         };
         let mut plan = Plan { nodes: [("a".to_string(), node)].into(), ..Plan::default() };
         plan.dispatch.weights = [("a", 0.1), ("b", 0.9)].map(|(n, w)| (n.to_string(), w)).into();

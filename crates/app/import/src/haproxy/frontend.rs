@@ -197,7 +197,7 @@ impl Building<'_> {
             }
         }
         if let [only] = &self.door.routes[..] {
-            let to = only.redirect.get("to").and_then(|it| it.as_str());
+            let to = only.redirect.text("to");
             let is_plain = only.options.is_empty() && only.response.is_empty();
             if to == Some(TO_HTTPS) && is_plain && !self.is_tls {
                 self.door.options.set("redirect", "https");

@@ -34,7 +34,7 @@ impl Building<'_> {
         }
         let pools: Vec<String> = std::iter::once(&route.options)
             .chain(&route.pools)
-            .filter_map(|it| it.get("pool")?.as_str().map(str::to_string))
+            .filter_map(|it| it.text("pool").map(str::to_string))
             .collect();
         let time =
             |name: &str| innermost(scopes, name).first().and_then(|it| milliseconds(it.arg(0)));

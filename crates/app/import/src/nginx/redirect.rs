@@ -59,7 +59,7 @@ impl Building<'_> {
         if is_relative || !(to.starts_with('/') || to.starts_with("{path}")) {
             return to;
         }
-        let listen = self.door.options.get("listen").and_then(toml::Value::as_str);
+        let listen = self.door.options.text("listen");
         let port = listen.and_then(|it| it.rsplit_once(':')).map_or("", |it| it.1);
         let usual = if self.door.tls.is_some() { "443" } else { "80" };
         let port = if port == usual || port.is_empty() || self.is_off(inner, "port_in_redirect") {

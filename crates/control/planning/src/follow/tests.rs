@@ -41,15 +41,7 @@ impl Steered for Level {
 
 /// Instructions with which node `a` refuses all computing requests.
 fn refusing(generation: u64) -> Arc<Instructions> {
-    let node = NodePlan {
-        standing: Standing::Present,
-        presence: 1.0,
-        load: None,
-        is_overloaded: false,
-        keep: 1.0,
-        keep_by_class: PerClass::from_fn(|_| 1.0),
-        scarce: None,
-    };
+    let node = NodePlan::new(Standing::Present, 1.0);
     let mut plan = Plan { nodes: [("a".to_string(), node)].into(), ..Plan::default() };
     plan.dispatch.refuse.computing = 1.0;
     Arc::new(Instructions { term: 1, generation, period: PERIOD, plan, ..Instructions::default() })
