@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_says_why_it_moves_no_more() {
+    fn each_round_reports_the_reason_that_limits_its_moves() {
         let two = [worker(1, 1, false), worker(2, 1, false)];
         let usual = Policy::default;
         let (one, other) = (WorkerId(1), WorkerId(2));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_was_moved_is_said_to_cool_down() {
+    fn a_slice_in_its_cool_down_is_reported_as_held() {
         let workers = [worker(1, 1, false), worker(2, 1, false)];
         let cool_down = Duration::from_secs(10);
         let mut balancer = Balancer::new(Policy { cool_down, ..Policy::default() });

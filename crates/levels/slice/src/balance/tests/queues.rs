@@ -56,8 +56,8 @@ impl Queues {
                 let done = self.waiting[slice] * share;
                 all += done;
                 self.waiting[slice] -= done;
-                inputs[slice].busy = Duration::from_secs_f64(done);
                 inputs[slice].done = items(done, self.item);
+                inputs[slice].busy = self.item * inputs[slice].done as u32;
                 inputs[slice].queued = items(self.waiting[slice], self.item);
             }
         }
@@ -93,7 +93,7 @@ fn poisson(rng: &mut SmallRng, expected: f64) -> u64 {
 /// As in `equipoise demo slice`: 50 slices, items of 20 ms, a load of 4 cores, a worker joins every
 /// 4 s.
 #[test]
-fn a_client_without_a_bound_gets_the_sum_of_the_workers_and_the_backlog_is_gone_in_time() {
+fn unbounded_load_uses_all_workers_and_the_backlog_drains_in_time() {
     for seed in 0..10 {
         let mut queues = Queues::new(vec![worker(1, 1)], vec![0.08; 50]);
         queues.item = Duration::from_millis(20);
@@ -123,7 +123,7 @@ fn a_client_without_a_bound_gets_the_sum_of_the_workers_and_the_backlog_is_gone_
 }
 
 #[test]
-fn three_equal_workers_with_even_load_are_left_alone() {
+fn equal_workers_with_even_load_cause_almost_no_handovers() {
     // Half full, nearly full, and overloaded: then queues grow on all workers.
     for (seed, each) in [(1, 0.5), (2, 0.9), (3, 0.97), (4, 1.2)] {
         let workers = (1..=3).map(|id| worker(id, 1)).collect();
@@ -138,7 +138,7 @@ fn three_equal_workers_with_even_load_are_left_alone() {
 }
 
 #[test]
-fn a_queue_is_load() {
+fn queued_items_count_as_load() {
     // Both are busy all the time. Only the queues show which has too much, and it is less than
     // twice as much.
     let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.12; 20]);
@@ -154,7 +154,7 @@ fn a_queue_is_load() {
 }
 
 #[test]
-fn workers_that_join_one_by_one_are_even_three_seconds_later_and_work_the_queues_off() {
+fn joining_workers_are_balanced_in_three_seconds_and_drain_queues() {
     for seed in 0..20 {
         // The load is 4 cores on one worker: every worker is full until the last has joined.
         let mut queues = Queues::new(vec![worker(1, 1)], random_loads(seed, 200));
@@ -177,7 +177,7 @@ fn workers_that_join_one_by_one_are_even_three_seconds_later_and_work_the_queues
 }
 
 #[test]
-fn a_worker_that_does_less_than_its_weight_says_gives_what_it_cannot_do() {
+fn a_worker_slower_than_its_weight_gives_its_excess_load_away() {
     // One has four cores, the other one; the load of both together is 3.6 cores.
     let mut queues = Queues::new(vec![worker(1, 1), worker(2, 1)], vec![0.036; 100]);
     queues.cores.insert(WorkerId(1), 4.0);
@@ -199,7 +199,7 @@ fn a_worker_that_does_less_than_its_weight_says_gives_what_it_cannot_do() {
 /// Moving a queue takes the time of both workers. One that looks more loaded because of that shall
 /// not give it on.
 #[test]
-fn a_queue_moves_only_between_workers_that_are_moving_no_other() {
+fn a_queue_moves_only_between_workers_without_another_move() {
     let workers = vec![worker(1, 1), worker(2, 1), worker(3, 1)];
     let mut balancer = Balancer::new(Policy::default());
     let mut on_the_way: Vec<Move> = Vec::new();
@@ -258,7 +258,7 @@ fn beside_an_endless_handover(workers: Vec<WorkerInput>, rounds: u32) -> Vec<(u3
 }
 
 #[test]
-fn a_queue_that_is_moving_holds_up_no_other_workers() {
+fn a_moving_queue_does_not_delay_other_workers() {
     let workers = vec![worker(2, 1), worker(3, 1), worker(4, 1)];
     let moves = beside_an_endless_handover(workers, 8);
     let ends: BTreeSet<_> = moves.iter().map(|(_, of)| (of.source.0, of.target.0)).collect();
@@ -267,7 +267,7 @@ fn a_queue_that_is_moving_holds_up_no_other_workers() {
 
 /// Its last item hangs in a program, for example.
 #[test]
-fn a_handover_that_does_not_end_stops_its_workers_for_the_horizon_at_most() {
+fn an_endless_handover_blocks_its_workers_only_for_the_horizon() {
     let moves = beside_an_endless_handover(vec![worker(2, 1), worker(3, 1)], 60);
     let first = moves.first().map(|(round, of)| (*round, of.source.0, of.target.0));
     let horizon = Policy::default().queue_horizon.div_duration_f64(PERIOD) as u32;
