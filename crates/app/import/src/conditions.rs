@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_meet_in_the_narrower_ones() {
+    fn the_intersection_of_conditions_has_the_narrower_values() {
         let both =
             |a: &[(&'static str, &str)], b: &[(&'static str, &str)]| meet(&options(a), &options(b));
         let is = |all: &[(&'static str, &str)]| Meet::Both(options(all));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expression_of_a_beginning_has_the_text() {
+    fn a_path_prefix_converts_to_a_regex_and_back() {
         for (text, expression) in [("/api/", "^/api/"), ("/my-app/v1.0", r"^/my-app/v1\.0")] {
             assert_eq!(begins_with(text), expression);
             assert_eq!(beginning(expression).as_deref(), Some(text));

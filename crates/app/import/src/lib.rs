@@ -117,12 +117,13 @@ impl Peer {
 /// See [`ImportError`].
 pub fn import(peer: Peer, text: &str) -> Result<Import, ImportError> {
     let mut report = Report::default();
-    let config = match peer {
+    let mut config = match peer {
         Peer::Haproxy => haproxy::import(text, &mut report),
         Peer::Nginx => nginx::import(text, &mut report),
         Peer::Keepalived => keepalived::import(text, &mut report),
         Peer::Ipvsadm => ipvs::import(text, &mut report),
     }?;
+    config.keep_to_this_machine(&mut report);
     let text = config.text(peer.name(), &report);
     Ok(Import { text, report })
 }

@@ -1,5 +1,8 @@
 //! The configuration that a translation builds.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
 use toml::Value;
 
 use crate::report::{Report, Verdict, plain};
@@ -110,11 +113,16 @@ pub(crate) struct Door {
     pub(crate) routes: Vec<Route>,
     /// Remarks for the reader of the translation.
     pub(crate) remarks: Vec<String>,
+    /// Lines of the old file that have the address.
+    pub(crate) listen_lines: Vec<usize>,
+    /// Whether the old proxy asks for passwords.
+    pub(crate) has_passwords: bool,
 }
 
 impl Door {
-    /// Reports a line that asks for passwords, before all other lines. The front door listens for
-    /// this machine alone, because the translation does not ask for them.
+    /// Reports a line that asks for passwords, before all other lines. The front door will listen
+    /// for this machine alone ([`Config::keep_to_this_machine`]), because the translation does not
+    /// ask for them.
     pub(crate) fn without_passwords(&mut self, number: usize, report: &mut Report) {
         report.lost(
             number,
@@ -123,33 +131,7 @@ impl Door {
              its public address, let the application ask for passwords, or a proxy in front of it",
         );
         report.alarm(number);
-        self.keep_to_this_machine();
-    }
-
-    /// Reports the line of its address if [`Door::without_passwords`] replaced that.
-    pub(crate) fn report_address(&self, before: &str, number: usize, report: &mut Report) {
-        if let Some(listen) = self.options.text("listen")
-            && listen != before
-        {
-            report.changes(
-                number,
-                format!(
-                    "the front door listens on {listen} instead of {before}, because passwords are \
-                     not checked; set `listen` when the application or a proxy asks for them"
-                ),
-            );
-            report.alarm(number);
-        }
-    }
-
-    fn keep_to_this_machine(&mut self) {
-        let listen = self.options.text("listen").unwrap_or_default();
-        let port = listen.rsplit(':').next().unwrap_or_default().to_string();
-        self.options.set("listen", format!("127.0.0.1:{port}"));
-        let remark = "PASSWORDS ARE NOT CHECKED. It is for this machine alone, until the application asks for them.";
-        if !self.remarks.iter().any(|it| it == remark) {
-            self.remarks.push(remark.to_string());
-        }
+        self.has_passwords = true;
     }
 }
 
@@ -197,16 +179,38 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Gives a front door that was moved to loopback an address of its own there.
-    pub(crate) fn separate(&self, door: &mut Door) {
-        let own = door.options.text("listen").unwrap_or_default();
-        let Some(port) = own.strip_prefix("127.0.0.1:") else { return };
-        let is_taken = |listen: &String| {
-            self.doors.iter().any(|it| it.options.text("listen") == Some(listen.as_str()))
-        };
-        let free = (1..255).map(|it| format!("127.0.0.{it}:{port}")).find(|it| !is_taken(it));
-        if let Some(free) = free {
-            door.options.set("listen", free);
+    /// Gives front doors that asked for passwords addresses of loopback, which no other front door
+    /// has, and reports it.
+    pub(crate) fn keep_to_this_machine(&mut self, report: &mut Report) {
+        let listens = |door: &Door| door.options.text("listen").unwrap_or_default().to_string();
+        let others = self.doors.iter().filter(|it| !it.has_passwords);
+        let mut taken: BTreeSet<String> = others.map(listens).collect();
+        for door in self.doors.iter_mut().filter(|it| it.has_passwords) {
+            let before = listens(door);
+            let port = before.rsplit(':').next().unwrap_or_default();
+            let first = u32::from(Ipv4Addr::LOCALHOST);
+            let mut addresses = (first..).map(|it| format!("{}:{port}", Ipv4Addr::from(it)));
+            let Some(listen) = addresses.find(|it| taken.insert(it.clone())) else { continue };
+            door.remarks.push(
+                "PASSWORDS ARE NOT CHECKED. It is for this machine alone, until the application \
+                 asks for them."
+                    .to_string(),
+            );
+            if listen == before {
+                continue;
+            }
+            for &line in &door.listen_lines {
+                report.changes(
+                    line,
+                    format!(
+                        "the front door listens on {listen} instead of {before}, because \
+                         passwords are not checked; set `listen` when the application or a proxy \
+                         asks for them"
+                    ),
+                );
+                report.alarm(line);
+            }
+            door.options.set("listen", listen);
         }
     }
 

@@ -100,7 +100,7 @@ fn sockets<'a>(
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| std::ptr::eq(*a, *b))
         };
         let twin = out.iter_mut().find(|(other, servers)| {
-            let families = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
+            let families = families(port);
             other.is_udp == socket.is_udp
                 && families.contains(&other.listen)
                 && families.contains(&socket.listen)
@@ -127,13 +127,25 @@ fn listen(text: &str) -> Option<String> {
     Some(upstream::address(text, 80))
 }
 
+/// The `listen` lines of a server that are one socket's.
+fn listen_lines<'a>(server: &'a Directive, socket: &Socket) -> Vec<&'a Directive> {
+    let is_it = |line: &&Directive| {
+        let Some(own) = listen(line.arg(0)) else { return false };
+        let is_family = |port: &str| families(port).contains(&own);
+        line.has("udp") == socket.is_udp
+            && (own == socket.listen || socket.listen.strip_prefix("*:").is_some_and(is_family))
+    };
+    server.block.iter().filter(|it| it.name == "listen").filter(is_it).collect()
+}
+
+/// The addresses of both families that together are `*:PORT`.
+fn families(port: &str) -> [String; 2] {
+    [format!("0.0.0.0:{port}"), format!("[::]:{port}")]
+}
+
 /// The options of a socket's `listen` lines.
-fn listen_options(door: &mut Door, servers: &[&Directive]) {
-    let lines: Vec<_> =
-        servers.iter().flat_map(|it| &it.block).filter(|it| it.name == "listen").collect();
-    let port = |text: &str| text.rsplit(':').next().unwrap_or_default().to_string();
-    let own = door.options.text("listen").map(port).unwrap_or_default();
-    for line in lines.iter().filter(|it| port(it.arg(0)) == own) {
+fn listen_options(door: &mut Door, servers: &[&Directive], socket: &Socket) {
+    for line in servers.iter().flat_map(|it| listen_lines(it, socket)) {
         if line.has("proxy_protocol") {
             door.options.set("accept-proxy", true);
         }

@@ -23,7 +23,7 @@ fn files() -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_file_is_recognised_and_every_line_has_a_result() {
+fn each_file_is_recognised_and_every_deviation_has_a_reason() {
     for (name, text) in files() {
         let peer = Peer::of(&text).expect(&name);
         assert!(name.contains(&peer.name().to_lowercase()), "{name}: {peer:?}");
@@ -45,7 +45,7 @@ fn each_file_is_recognised_and_every_line_has_a_result() {
 }
 
 #[test]
-fn only_what_equipoise_lacks_is_lost() {
+fn only_unsupported_directives_are_lost_in_translation() {
     let lost = |name: &str| {
         let (_, text) = files().into_iter().find(|it| it.0 == name).expect("it is there");
         let done = import(Peer::of(&text).expect("known"), &text).expect("translated");
@@ -75,7 +75,7 @@ fn only_what_equipoise_lacks_is_lost() {
 
 /// A refusal that cannot be expressed may not let clients in.
 #[test]
-fn passwords_leave_the_front_door_to_this_machine() {
+fn a_front_door_with_password_checks_listens_on_loopback() {
     let (_, text) =
         files().into_iter().find(|it| it.0 == "24-haproxy-basic-auth").expect("it is there");
     let done = import(Peer::Haproxy, &text).expect("translated");
@@ -88,7 +88,7 @@ fn passwords_leave_the_front_door_to_this_machine() {
 
 /// Whatever a rule does with the requests without a password, they do not reach the backends.
 #[test]
-fn passwords_of_every_rule_leave_the_front_door_to_this_machine() {
+fn every_haproxy_password_rule_restricts_the_front_door_to_loopback() {
     for rule in [
         "http-request return status 401 unless { http_auth(staff) }",
         "http-request redirect location /login unless { http_auth(staff) }",
@@ -109,7 +109,7 @@ fn passwords_of_every_rule_leave_the_front_door_to_this_machine() {
 
 /// Each front door has an address of its own, and each line its own front door's.
 #[test]
-fn front_doors_that_are_left_to_this_machine_do_not_share_an_address() {
+fn front_doors_restricted_to_loopback_have_distinct_addresses() {
     let nginx = "http {\n auth_basic staff;\n server {\n listen 10.0.0.1:80;\n \
                  location / { proxy_pass http://10.0.0.3; }\n }\n server {\n listen 10.0.0.2:80;\n \
                  location / { proxy_pass http://10.0.0.4; }\n }\n}";
@@ -126,9 +126,56 @@ fn front_doors_that_are_left_to_this_machine_do_not_share_an_address() {
     }
 }
 
+/// A front door that listens on loopback in the old file, wherever it is there, stays.
+#[test]
+fn a_front_door_without_password_checks_keeps_its_address() {
+    let server = |listen: &str, options: &str| {
+        format!(
+            "server {{\n listen {listen};\n {options}\n \
+             location / {{ proxy_pass http://10.0.0.3; }}\n }}\n"
+        )
+    };
+    let closed = server("10.0.0.1:80", "auth_basic staff;");
+    let own = server("127.0.0.1:80", "");
+    for servers in [[&closed, &own], [&own, &closed]] {
+        let done = import(Peer::Nginx, &servers.map(String::as_str).concat()).expect("translated");
+        let config: toml::Table = done.text.parse().expect("TOML");
+        let mut listens: Vec<_> = config["session"]
+            .as_array()
+            .expect("front doors")
+            .iter()
+            .map(|it| it["listen"].as_str().expect("an address").to_string())
+            .collect();
+        listens.sort();
+        assert_eq!(listens, ["127.0.0.1:80", "127.0.0.2:80"]);
+        let of = |line: &str| done.report.lines().find(|it| it.text == line).expect("the line");
+        assert!(matches!(of("listen 10.0.0.1:80;").verdict, Verdict::Changes(_)));
+        assert!(matches!(of("listen 127.0.0.1:80;").verdict, Verdict::Carried));
+    }
+}
+
+/// Two addresses of one port are two front doors, each with the options of its own line.
+#[test]
+fn an_option_of_listen_applies_only_to_its_address() {
+    let nginx = "server {\n listen 10.0.0.1:80;\n listen 10.0.0.2:80 proxy_protocol;\n \
+                 listen 10.0.0.3:80 http2;\n location / { proxy_pass http://10.0.0.4; }\n}";
+    let done = import(Peer::Nginx, nginx).expect("translated");
+    let config: toml::Table = done.text.parse().expect("TOML");
+    let has = |listen: &str, option: &str| {
+        let doors = config["session"].as_array().expect("front doors");
+        let door = doors.iter().find(|it| it["listen"].as_str() == Some(listen));
+        door.expect("a front door").get(option).is_some()
+    };
+    let of = |option: &str| {
+        ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"].map(|listen| has(listen, option))
+    };
+    assert_eq!(of("accept-proxy"), [false, true, false]);
+    assert_eq!(of("http2"), [false, false, true]);
+}
+
 /// nginx asks in an inner location what it asks in the outer one.
 #[test]
-fn locations_in_a_location_with_a_password_are_closed_too() {
+fn nested_locations_inherit_the_access_restriction_of_the_outer_location() {
     let text = |options: &str, inner: &str| {
         format!(
             "server {{\n listen 80;\n location /admin/ {{\n {options} proxy_pass http://10.0.0.1;\n \
@@ -163,7 +210,7 @@ fn locations_in_a_location_with_a_password_are_closed_too() {
 }
 
 #[test]
-fn passwords_that_are_not_checked_are_reported_first() {
+fn unchecked_passwords_are_reported_first() {
     let (_, text) =
         files().into_iter().find(|it| it.0 == "24-haproxy-basic-auth").expect("it is there");
     let deny = text.replace("auth realm Staff if", "deny if");
@@ -218,7 +265,7 @@ fn connections_to_servers_that_are_marked_down_are_closed() {
 }
 
 #[test]
-fn a_sorry_server_is_a_backup() {
+fn a_sorry_server_becomes_a_backup() {
     let of = |more: &str, check: &str, sorry: &str| {
         let text = format!(
             "virtual_server 192.0.2.80 80 {{\n lb_kind NAT\n{more} sorry_server {sorry}\n \
@@ -262,7 +309,7 @@ fn a_sorry_server_is_a_backup() {
 
 /// A line that has another effect here is named.
 #[test]
-fn lines_about_logs_and_limits_are_carried_with_their_difference() {
+fn log_and_limit_directives_are_translated_with_their_differences() {
     let of = |peer, text: &str, line: &str| {
         let done = import(peer, text).expect("translated");
         let found =
@@ -295,7 +342,7 @@ fn lines_about_logs_and_limits_are_carried_with_their_difference() {
 }
 
 #[test]
-fn persistence_of_lvs_is_a_key_by_source() {
+fn lvs_persistence_becomes_a_source_address_key() {
     let of = |flags: &str| {
         let text = format!("-A -t 192.0.2.1:80 {flags}\n-a -t 192.0.2.1:80 -r 10.0.0.1:80\n");
         import(Peer::Ipvsadm, &text).expect("translated").text
@@ -315,7 +362,7 @@ fn persistence_of_lvs_is_a_key_by_source() {
 }
 
 #[test]
-fn included_files_of_nginx_t_are_in_their_place() {
+fn included_files_in_nginx_t_output_are_resolved() {
     let text = "# configuration file /etc/nginx/nginx.conf:\nevents {}\nhttp {\n  include /etc/nginx/mime.types;\n  \
                 include /etc/nginx/sites-enabled/*;\n}\n# configuration file /etc/nginx/sites-enabled/shop:\n\
                 server {\n  listen 80;\n  location / { proxy_pass http://10.0.0.1:8080; }\n}\n";
@@ -327,7 +374,7 @@ fn included_files_of_nginx_t_are_in_their_place() {
 }
 
 #[test]
-fn both_families_of_a_port_are_one_front_door() {
+fn ipv4_and_ipv6_listeners_of_a_port_become_one_front_door() {
     let text = "server { listen 80; listen [::]:80; location / { proxy_pass http://10.0.0.1; } }";
     let done = import(Peer::Nginx, text).expect("translated");
     assert!(done.text.contains("listen = \"*:80\""), "{}", done.text);
@@ -335,7 +382,7 @@ fn both_families_of_a_port_are_one_front_door() {
 }
 
 #[test]
-fn what_is_wrong_is_an_error_with_its_line() {
+fn a_syntax_error_is_reported_with_its_line() {
     let problem = |peer, text| import(peer, text).expect_err("wrong").to_string();
     assert_eq!(
         problem(Peer::Haproxy, "bind :80"),
@@ -359,7 +406,7 @@ fn what_is_wrong_is_an_error_with_its_line() {
 
 /// No text makes a translation panic, and each result is TOML.
 #[test]
-fn files_that_end_anywhere_and_mixed_ones_are_translated_or_refused() {
+fn truncated_and_shuffled_files_never_panic_or_yield_invalid_toml() {
     let peers = [Peer::Haproxy, Peer::Nginx, Peer::Keepalived, Peer::Ipvsadm];
     for (name, text) in files() {
         for end in (0..text.len()).filter(|at| text.is_char_boundary(*at)).step_by(7) {

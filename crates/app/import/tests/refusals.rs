@@ -115,7 +115,7 @@ const A: &str = "192.0.2.7";
 const LAN: &str = "10.1.2.3";
 
 #[test]
-fn exceptions_of_a_refusal_lead_to_all_later_rules() {
+fn requests_exempt_from_a_deny_rule_still_meet_later_rules() {
     let rules = " acl lan src 10.0.0.0/8\n acl shop hdr(host) -i shop.org\n acl www hdr(host) -i www.org\n \
                  http-request deny if { path_beg /admin } !lan\n http-request deny unless shop or www\n \
                  http-request deny if { path_beg /.git }\n http-request deny if { path_end .bak }\n use_backend shop if shop";
@@ -161,7 +161,7 @@ fn exceptions_of_a_refusal_lead_to_all_later_rules() {
 }
 
 #[test]
-fn rules_of_sources_are_not_merged_into_wider_ones() {
+fn source_rules_are_not_merged_into_wider_rules() {
     haproxy(
         " http-request deny if !{ src 10.0.0.0/8 }\n http-request deny if !{ src 10.1.0.0/16 }",
         &[
@@ -177,7 +177,7 @@ fn rules_of_sources_are_not_merged_into_wider_ones() {
 }
 
 #[test]
-fn conditions_match_as_much_as_those_of_haproxy() {
+fn translated_conditions_match_like_haproxy_or_are_reported_as_lost() {
     haproxy(
         " http-request deny if { hdr_dom(host) -i intern.org }\n http-request deny if { hdr(x-role) -i guest }",
         &[
@@ -191,7 +191,7 @@ fn conditions_match_as_much_as_those_of_haproxy() {
 }
 
 #[test]
-fn refusals_of_backends_and_of_connections_hold_or_are_named() {
+fn backend_and_connection_denials_are_translated_or_reported_as_lost() {
     let text = "defaults one\n mode http\ndefaults two\n mode tcp\nfrontend web from one\n bind :80\n default_backend web\n\
                 backend web from one\n http-request deny if { path_beg /admin/ } !{ src 10.0.0.0/8 }\n server a 10.0.0.1:80\n";
     check(
@@ -217,7 +217,7 @@ fn refusals_of_backends_and_of_connections_hold_or_are_named() {
 }
 
 #[test]
-fn the_first_rule_of_nginx_decides() {
+fn the_first_matching_nginx_access_rule_decides() {
     let site = |inner: &str| {
         format!(
             "server {{ listen 80; location / {{ {inner} proxy_pass http://web; }} }} upstream web {{ server 10.0.0.1; }}"
@@ -257,7 +257,7 @@ fn the_first_rule_of_nginx_decides() {
 }
 
 #[test]
-fn locations_that_nginx_keeps_closed_stay_closed() {
+fn locations_that_nginx_denies_stay_denied() {
     let text = "server { listen 80; location /internal/ { internal; proxy_pass http://10.0.0.1; } \
                 location ~ /\\.git { deny all; } location /in/ { auth_request /auth; proxy_pass http://10.0.0.1; } \
                 location /ro/ { limit_except POST { deny all; } proxy_pass http://10.0.0.1; } \

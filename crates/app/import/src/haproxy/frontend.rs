@@ -30,8 +30,7 @@ pub(super) fn add_doors(proxy: &Proxy, all: &[Proxy], config: &mut Config, repor
         };
         building.build(socket);
         let mut door = building.door;
-        config.separate(&mut door);
-        door.report_address(&socket.listen, socket.number, report);
+        door.listen_lines = vec![socket.number];
         config.doors.push(door);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::location;
 use super::syntax::{Directive, milliseconds, size};
-use super::{innermost, listen, listen_options, sockets, upstream};
+use super::{Socket, innermost, listen_lines, listen_options, sockets, upstream};
 use crate::conditions::{Meet, escaped, meet};
 use crate::model::{Config, Door, Options, Route, duration, name};
 use crate::report::Report;
@@ -28,7 +28,7 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
             door.name = name(&format!("http-{}", socket.listen));
         }
         door.options.set("listen", socket.listen.clone()).set("protocol", "http");
-        listen_options(&mut door, &servers);
+        listen_options(&mut door, &servers, &socket);
         let scopes: [&[Directive]; 2] = [&servers[0].block, block];
         shared(&mut door, &scopes);
         let mut forwarded = Vec::new();
@@ -48,10 +48,7 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
             };
             building.routes(&hosts);
         }
-        config.separate(&mut door);
-        for number in servers.iter().flat_map(|it| listens(it, &socket.listen)) {
-            door.report_address(&socket.listen, number, report);
-        }
+        door.listen_lines = servers.iter().flat_map(|it| numbers(it, &socket)).collect();
         if door.hsts.is_some() {
             strict_transport(block, &servers, report);
         }
@@ -64,16 +61,9 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
     }
 }
 
-/// The lines of a server that listen on an address; without any, the server's own.
-fn listens(server: &Directive, address: &str) -> Vec<usize> {
-    let is_it = |it: &&Directive| {
-        listen(it.arg(0)).is_some_and(|it| {
-            // `*` stands for both families.
-            it == address || address.strip_prefix('*').is_some_and(|port| it.ends_with(port))
-        })
-    };
-    let all = server.block.iter().filter(|it| it.name == "listen").filter(is_it);
-    let numbers: Vec<_> = all.map(|it| it.number).collect();
+/// The numbers of a server's lines that are one socket's; without any, the server's own.
+fn numbers(server: &Directive, socket: &Socket) -> Vec<usize> {
+    let numbers: Vec<_> = listen_lines(server, socket).iter().map(|it| it.number).collect();
     if numbers.is_empty() { vec![server.number] } else { numbers }
 }
 

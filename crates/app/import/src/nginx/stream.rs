@@ -19,7 +19,7 @@ pub(super) fn add(block: &[Directive], config: &mut Config, report: &mut Report)
         door.options
             .set("listen", socket.listen.clone())
             .set("protocol", if socket.is_udp { "udp" } else { "tcp" });
-        listen_options(&mut door, &servers);
+        listen_options(&mut door, &servers, &socket);
         let scopes: [&[Directive]; 2] = [&server.block, block];
         if let Some(pass) = innermost(&scopes, "proxy_pass").first() {
             proxy_pass(&mut door, pass, block, config, report);

@@ -21,7 +21,7 @@ fn questions(options: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_route_is_asked_by_an_example_of_its_conditions() {
+fn every_route_is_tested_with_requests_that_meet_its_conditions() {
     for (route, asked) in [
         ("", vec![]),
         ("path = \"/login\"", vec!["GET localhost/login"]),
@@ -41,7 +41,7 @@ fn every_route_is_asked_by_an_example_of_its_conditions() {
 }
 
 #[test]
-fn hosts_and_paths_of_a_route_are_each_asked_once() {
+fn each_host_and_path_of_a_route_is_requested_once() {
     let route = "[[session.route]]\nhost = [\"a.org\", \"*.b.org\"]\npath = [\"/x\", \"/y\"]\n";
     assert_eq!(
         questions(route),
@@ -58,14 +58,14 @@ fn hosts_and_paths_of_a_route_are_each_asked_once() {
 }
 
 #[test]
-fn names_of_certificates_are_hosts() {
+fn certificate_names_are_used_as_request_hosts() {
     let tls = "[session.tls]\ncertificates = [\"/etc/site.pem\", { chain = \"/etc/none.pem\" }]\n";
     assert_eq!(questions(tls), ["GET www.example.org/"]);
     assert!(trial(&door(tls)).doors[0].is_tls);
 }
 
 #[test]
-fn a_request_that_may_change_something_is_not_asked() {
+fn routes_without_a_safe_example_request_are_left_out() {
     let routes = "[[session.route]]\nmethod = [\"POST\", \"PUT\"]\n\
                   [[session.route]]\nheader = \"Upgrade: websocket\"\n\
                   [[session.route]]\npath-regex = \"^[^/]\"\n";
@@ -90,7 +90,7 @@ fn the_number_of_questions_is_bounded() {
 }
 
 #[test]
-fn a_front_door_for_tcp_is_asked_for_its_greeting_or_its_servers_certificates() {
+fn a_tcp_front_door_is_tested_by_greeting_or_tls_handshake() {
     let tcp =
         "[[session]]\nname = \"mail\"\nlisten = \"0.0.0.0:25\"\nprotocol = \"tcp\"\npool = \"a\"\n";
     assert_eq!(trial(tcp).doors[0].questions, [TrialQuestion::Greeting]);
@@ -101,7 +101,7 @@ fn a_front_door_for_tcp_is_asked_for_its_greeting_or_its_servers_certificates() 
 }
 
 #[test]
-fn parts_that_cannot_be_tried_are_named() {
+fn untestable_front_doors_and_vips_are_reported_with_the_reason() {
     let session = |name: &str, more: &str| {
         format!("[[session]]\nname = \"{name}\"\nlisten = \"*:1\"\npool = \"a\"\n{more}\n")
     };
@@ -130,7 +130,7 @@ fn parts_that_cannot_be_tried_are_named() {
 }
 
 #[test]
-fn the_old_proxy_is_asked_where_this_machine_reaches_it() {
+fn the_old_proxy_is_contacted_at_a_locally_reachable_address() {
     for (listen, at) in [
         ("0.0.0.0:80", "127.0.0.1:80"),
         ("*:80", "127.0.0.1:80"),
@@ -143,7 +143,7 @@ fn the_old_proxy_is_asked_where_this_machine_reaches_it() {
 }
 
 #[test]
-fn the_copy_listens_elsewhere_and_disturbs_nothing() {
+fn the_trial_copy_has_only_tested_front_doors_on_other_addresses() {
     let pool = "[[pool]]\nname = \"a\"\nbackends = [\"10.0.0.1:80\"]\nhealth = { tcp = true }\n"
         .to_string();
     let web = |listen: &str| {
@@ -210,7 +210,7 @@ fn answers_differ_in_status_headers_names_of_cookies_and_body() {
 }
 
 #[test]
-fn headers_of_connections_and_of_the_moment_are_ignored() {
+fn connection_and_time_dependent_headers_are_ignored() {
     let all: Vec<_> = IGNORED_HEADERS.iter().map(|name| (*name, "1")).collect();
     let compared = compare(&[http(200, &all, "a")], &[http(200, &[], "a")]);
     assert_eq!(compared, Comparison { likeness: Likeness::Same, differences: Vec::new() });
@@ -219,7 +219,7 @@ fn headers_of_connections_and_of_the_moment_are_ignored() {
 }
 
 #[test]
-fn pages_of_redirects_and_errors_are_the_proxys_own() {
+fn pages_of_redirects_and_errors_may_differ_between_proxies() {
     for status in [301, 404, 503] {
         let old =
             http(status, &[("content-type", "text/html"), ("cache-control", "no-cache")], "<p>");
@@ -232,7 +232,7 @@ fn pages_of_redirects_and_errors_are_the_proxys_own() {
 }
 
 #[test]
-fn answers_of_several_backends_are_the_same_if_one_is() {
+fn answers_are_the_same_if_one_of_several_backends_agrees() {
     let likeness = |old: &[&str], new: &[&str]| {
         let all = |texts: &[&str]| texts.iter().map(|it| http(200, &[], it)).collect::<Vec<_>>();
         compare(&all(old), &all(new)).likeness
