@@ -145,13 +145,20 @@ impl Seat {
         if !addresses.is_empty() {
             let _ = known.set(addresses.clone());
         }
-        let endpoint = front_door.and_then(|mut door| {
-            if door.ip().is_unspecified() {
-                door.set_ip(*addresses.first()?);
-            }
-            Some(door)
-        });
+        let endpoint = front_door.and_then(|door| endpoint(door, &addresses));
         NodeReport { endpoint, addresses, ..NodeReport::default() }
+    }
+}
+
+/// The address at which other members reach a front door. `addresses` are this machine's towards
+/// them. An address of loopback is only known to members of one machine: elsewhere it would lead
+/// them to themselves.
+fn endpoint(door: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
+    let own = addresses.first().copied();
+    match door.ip() {
+        ip if ip.is_unspecified() => own.map(|own| SocketAddr::new(own, door.port())),
+        ip if ip.is_loopback() => own.is_some_and(|own| own.is_loopback()).then_some(door),
+        _ => Some(door),
     }
 }
 
@@ -216,4 +223,24 @@ pub fn look_out(
         }
     });
     seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loopback_front_door_is_an_endpoint_on_one_machine_only() {
+        let reported = |door: &str, own: &[&str]| {
+            let own: Vec<IpAddr> = own.iter().map(|it| it.parse().expect("an address")).collect();
+            endpoint(door.parse().expect("an address"), &own).map(|it| it.to_string())
+        };
+        let some = |text: &str| Some(text.to_string());
+        assert_eq!(reported("127.0.0.1:80", &["192.0.2.1"]), None);
+        assert_eq!(reported("127.0.0.1:80", &[]), None);
+        assert_eq!(reported("127.0.0.1:80", &["127.0.0.1"]), some("127.0.0.1:80"));
+        assert_eq!(reported("0.0.0.0:80", &["192.0.2.1"]), some("192.0.2.1:80"));
+        assert_eq!(reported("0.0.0.0:80", &[]), None);
+        assert_eq!(reported("192.0.2.9:80", &[]), some("192.0.2.9:80"));
+    }
 }
