@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_held_back_and_may_again_later() {
+    fn an_address_is_rate_limited_after_its_burst_and_recovers() {
         let mut attempts = Attempts::new(limits());
         let taken: Vec<_> = (0..5).map(|_| attempts.take(address(1), second(10))).collect();
         assert_eq!(taken, [true, true, true, false, false]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_together_are_held_back() {
+    fn many_addresses_together_are_rate_limited() {
         let mut attempts = Attempts::new(limits());
         let taken = (0..100).filter(|n| attempts.take(address(*n), second(10))).count();
         assert_eq!(taken, 5);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_site_of_ipv6_has_no_more_than_one_address() {
+    fn addresses_of_one_ipv6_prefix_share_one_limit() {
         let mut attempts = Attempts::new(limits());
         let taken = (0..10u16)
             .filter(|n| {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing() {
+    fn a_clock_set_backwards_adds_no_attempts() {
         let mut attempts = Attempts::new(limits());
         while attempts.take(address(1), second(100)) {}
         assert!(!attempts.take(address(1), second(1)));

@@ -262,15 +262,23 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_of_itself_and_of_those_that_are_late_or_out() {
-        let now = instructions(7, 5);
+    fn a_node_receives_its_own_plan_and_late_or_excluded_nodes_without_load() {
+        let mut now = instructions(7, 9);
+        let set =
+            |(n, standing)| now.plan.nodes.get_mut(&format!("n{n}")).unwrap().standing = standing;
+        let excluded = [Standing::Gone, Standing::Unhealthy, Standing::Draining, Standing::Down];
+        (4..8).zip(excluded).for_each(set);
+        now.plan.nodes.get_mut("n8").unwrap().standing = Standing::Joining;
         let telling = Telling::new(&now, false, None).unwrap();
         let data = telling.data(None, now.plan.nodes.get("n3")).unwrap();
         let heard = Listener::default().hear(&data, "n3").unwrap();
         let nodes: Vec<&str> = heard.plan.nodes.keys().map(String::as_str).collect();
-        assert_eq!((heard.edition(), nodes), (now.edition(), vec!["n1", "n3"]));
+        let expected = vec!["n1", "n3", "n4", "n5", "n6", "n7"];
+        assert_eq!((heard.edition(), nodes), (now.edition(), expected));
         assert_eq!(heard.plan.nodes["n3"], now.plan.nodes["n3"]);
-        assert_eq!(heard.plan.nodes["n1"].load, None);
+        for (name, plan) in heard.plan.nodes.iter().filter(|(name, _)| *name != "n3") {
+            assert_eq!(*plan, NodePlan { load: None, ..now.plan.nodes[name].clone() }, "{name}");
+        }
         assert_eq!((heard.members, heard.plan.names.len()), (now.members.clone(), 0));
         let telling = Telling::new(&now, true, None).unwrap();
         let heard = Listener::default().hear(&telling.data(None, None).unwrap(), "n3").unwrap();
@@ -278,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_after_the_whole_and_only_to_who_has_what_they_are_changes_of() {
+    fn changes_are_sent_and_accepted_only_after_their_base_edition() {
         let (first, second) = (instructions(7, 200), instructions(8, 200));
         let before = Telling::new(&first, false, None).unwrap();
         let telling = Telling::new(&second, false, Some((first.edition(), &before))).unwrap();
@@ -299,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_is_removed() {
+    fn a_difference_sets_removed_members_to_null() {
         let before = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
         let after = json!({"b": {"c": 2}, "e": [2], "f": {}});
         let patch = difference(&before, &after).unwrap();
@@ -325,7 +333,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_difference_makes_one_of_the_other(before in value(), after in value()) {
+        fn a_difference_applied_to_one_value_yields_the_other(before in value(), after in value()) {
             let mut patched = before.clone();
             if let Some(patch) = difference(&before, &after) {
                 apply(&mut patched, patch);

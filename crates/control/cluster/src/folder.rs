@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_private_from_their_first_moment_and_refused_if_they_are_not() {
+    fn key_files_are_created_private_and_refused_if_group_readable() {
         let folder = folder("private");
         folder.create(AuthorityKey, "secret").unwrap();
         folder.create(AuthorityCertificate, "public").unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_never_overwritten_and_a_nodes_key_is() {
+    fn an_authority_key_is_never_overwritten_but_a_node_key_is() {
         let folder = folder("overwritten");
         folder.create(AuthorityKey, "first").unwrap();
         let refused = folder.create(AuthorityKey, "second").unwrap_err();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_huge_is_said() {
+    fn a_missing_file_and_a_too_large_file_are_distinct_errors() {
         let folder = folder("missing");
         assert!(matches!(folder.read(NodeKey), Err(FolderError::Missing { .. })));
         folder.create(NodeKey, &"x".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();

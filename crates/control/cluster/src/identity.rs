@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_an_identity_is_none() {
+    fn a_malformed_identity_uri_is_rejected() {
         for text in [
             "",
             "equipoise://prod/node",

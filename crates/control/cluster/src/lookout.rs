@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_a_turn_and_nobody_looks_at_itself() {
+    fn a_node_checks_all_peers_in_turn_and_never_itself() {
         let mut lookout = Lookout::new("b", 2, Duration::from_millis(1));
         let mut rng = StdRng::seed_from_u64(1);
         let cluster = cluster(&["a", "b", "c", "d"], &[]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn late_ones_come_first() {
+    fn a_late_peer_is_checked_in_every_round() {
         let mut lookout = Lookout::new("a", 2, Duration::from_millis(1));
         let mut rng = StdRng::seed_from_u64(1);
         let cluster = cluster(&["a", "b", "c", "d", "z"], &["z"]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_a_thousand_is_not_looked_at_by_all() {
+    fn a_late_node_of_a_thousand_is_checked_by_few_peers() {
         let all: Vec<String> = (0..1000).map(|n| format!("n{n:04}")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let cluster = cluster(&all, &["n0500"]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_listens_is_reachable_and_who_does_not_is_not() {
+    async fn a_listening_peer_is_reachable_and_a_closed_port_is_refused() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut cluster = cluster(&["a", "b", "c"], &[]);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_change_a_uri_or_a_key_is_no_name() {
+    fn a_name_unsafe_in_a_uri_or_store_key_is_rejected() {
         for good in ["a", "edge-1", "10.0.0.1", "A_b.c", &"x".repeat(64)] {
             assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
         }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_refused() {
+    fn an_event_over_the_size_limit_or_not_utf8_is_refused() {
         assert_eq!(parse(&[&[b'x'; 101]]), Err(SseError::TooLarge(100)));
         let lines: Vec<&[u8]> = vec![b"data: 0123456789\n"; 20];
         assert_eq!(parse(&lines), Err(SseError::TooLarge(100)));
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_the_stream_is_cut_does_not_matter(
+        fn chunk_boundaries_do_not_change_the_parsed_events(
             text in proptest::collection::vec(
                 proptest::sample::select(vec![b'\n', b'\r', b':', b' ', b'd', b'a', b't', b'i']), 0..90),
             cut in 0usize..90,

@@ -154,14 +154,15 @@ mod tests {
     }
 
     #[test]
-    fn two_tokens_are_never_alike() {
+    fn new_tokens_differ_in_both_id_and_secret() {
         let authority = Fingerprint::of_key(b"some key");
         let (one, other) = (JoinToken::new(authority), JoinToken::new(authority));
-        assert_ne!((one.id(), one.secret), (other.id(), other.secret));
+        assert_ne!(one.id(), other.id());
+        assert_ne!(one.secret, other.secret);
     }
 
     #[test]
-    fn what_is_cut_or_spoilt_is_no_token() {
+    fn a_truncated_or_altered_token_text_is_rejected() {
         let text = JoinToken::new(Fingerprint::of_key(b"some key")).reveal();
         for cut in 0..text.len() {
             assert!(text[..cut].parse::<JoinToken>().is_err(), "{}", &text[..cut]);

@@ -17,7 +17,7 @@ fn request() -> (KeyPair, SigningRequest) {
 }
 
 #[test]
-fn a_nodes_certificate_says_who_it_is_whatever_the_request_says() {
+fn a_node_certificate_ignores_names_and_ca_flag_of_the_request() {
     let authority = Authority::new(&name("prod"), now()).unwrap();
     let key = KeyPair::generate().unwrap();
     let mut wish = CertificateParams::new(["controller.example".to_string()]).unwrap();
@@ -39,7 +39,7 @@ fn a_nodes_certificate_says_who_it_is_whatever_the_request_says() {
 }
 
 #[test]
-fn nothing_outlives_its_authority() {
+fn a_certificate_expires_no_later_than_its_authority() {
     let authority = Authority::new(&name("prod"), now()).unwrap();
     let late = now() + AUTHORITY_LIFETIME - Duration::from_secs(60);
     let (_, request) = request();
@@ -49,7 +49,7 @@ fn nothing_outlives_its_authority() {
 }
 
 #[test]
-fn a_renewed_authority_is_known_by_the_same_fingerprint() {
+fn a_renewed_authority_has_the_same_fingerprint() {
     let authority = Authority::new(&name("prod"), now()).unwrap();
     let before = (authority.fingerprint(), authority.certificate().clone());
     let later = now() + Duration::from_secs(86_400 * 365);
@@ -60,7 +60,7 @@ fn a_renewed_authority_is_known_by_the_same_fingerprint() {
 }
 
 #[test]
-fn an_authority_reads_back_from_its_files_and_no_other_pair_does() {
+fn an_authority_loads_only_from_its_own_certificate_and_key() {
     let one = Authority::new(&name("prod"), now()).unwrap();
     let other = Authority::new(&name("prod"), now()).unwrap();
     let back = Authority::from_pem(&one.certificate_pem(), &one.key_pem()).unwrap();
@@ -87,7 +87,7 @@ fn a_request_that_its_key_did_not_sign_is_refused() {
 }
 
 #[test]
-fn keys_are_not_shown() {
+fn debug_output_omits_private_keys() {
     let authority = Authority::new(&name("prod"), now()).unwrap();
     let issued = authority.issue_operator(&name("root"), now()).unwrap();
     let shown = format!("{authority:?} {issued:?}");
@@ -97,7 +97,7 @@ fn keys_are_not_shown() {
 }
 
 #[test]
-fn a_secret_is_that_of_the_key_and_its_purpose() {
+fn a_derived_secret_depends_on_the_authority_key_and_the_purpose() {
     let authority = Authority::new(&name("prod"), now()).unwrap();
     let secret = authority.secret("certificates");
     assert_ne!(secret, authority.secret("other"));

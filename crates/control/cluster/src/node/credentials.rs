@@ -182,8 +182,16 @@ pub(crate) async fn keep_certified(inner: Arc<Inner>) {
         };
         match got {
             Ok(new) => {
+                let is_due = renew_at(&new.certified) <= SystemTime::now();
                 install(&inner, new);
                 backoff.reset();
+                if is_due {
+                    tracing::warn!(
+                        "the new certificate is due for renewal at once: the clock of this \
+                         machine is ahead of the controller's; set both by NTP"
+                    );
+                    sleep(LOOK_AT_THE_CLOCK).await;
+                }
             }
             Err(error) => {
                 say(&inner, &error);

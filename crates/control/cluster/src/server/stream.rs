@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_editions_id_reads_back_and_nonsense_is_none() {
+    fn an_edition_parses_from_its_id_and_malformed_ids_are_rejected() {
         let one = Edition { term: 3, generation: 14 };
         assert_eq!(edition(&one.to_string()), Some(one));
         for bad in ["", "3", "3.", ".4", "-1.2", "a.b", "1.2.3"] {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_of_data_whatever_is_in_it() {
+    fn instructions_with_line_breaks_are_sent_as_one_event() {
         let leader = "two\nlines\r\n\n".to_string();
         let sent = Instructions { term: 1, generation: 2, leader, ..Instructions::default() };
         let mut parser = crate::sse::Parser::new(1 << 20);

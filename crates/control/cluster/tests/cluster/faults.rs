@@ -24,7 +24,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn who_connects_and_says_nothing_is_closed_and_others_are_served() {
+async fn idle_connections_time_out_in_the_handshake_while_nodes_are_served() {
     let bed = Bed::new().await;
     let (server, desk) = bed
         .controller_with(|options| {
@@ -47,7 +47,7 @@ async fn who_connects_and_says_nothing_is_closed_and_others_are_served() {
 }
 
 #[tokio::test]
-async fn garbage_ends_its_connection_and_nothing_else() {
+async fn garbage_closes_only_its_own_connection() {
     let bed = Bed::new().await;
     let (server, _desk) = bed.controller().await;
     for garbage in [
@@ -66,7 +66,7 @@ async fn garbage_ends_its_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_mass_of_connections_from_one_place_is_bounded() {
+async fn unauthenticated_connections_from_one_address_are_limited() {
     let bed = Bed::new().await;
     let (server, _desk) =
         bed.controller_with(|options| options.limits.unproven_by_address_max = 4).await;
@@ -79,7 +79,7 @@ async fn a_mass_of_connections_from_one_place_is_bounded() {
 }
 
 #[tokio::test]
-async fn guessing_tokens_is_held_back() {
+async fn guessing_tokens_is_rate_limited() {
     let bed = Bed::new().await;
     let (server, _desk) = bed
         .controller_with(|options| {
@@ -134,7 +134,7 @@ async fn answer(stream: &mut TlsStream<TcpStream>, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_a_certificate_nothing_but_joining_is_open() {
+async fn a_client_without_a_certificate_may_only_join() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     desk.plan(1, 1);
@@ -164,7 +164,7 @@ async fn without_a_certificate_nothing_but_joining_is_open() {
 }
 
 #[tokio::test]
-async fn who_drips_a_head_or_a_body_is_cut() {
+async fn a_slowly_sent_request_head_or_body_times_out() {
     let bed = Bed::new().await;
     let body_timeout = Duration::from_millis(300);
     let (server, _desk) =

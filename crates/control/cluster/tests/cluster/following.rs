@@ -12,7 +12,7 @@ fn edition(term: u64, generation: u64) -> Option<Edition> {
 }
 
 #[tokio::test]
-async fn every_controller_gets_the_reports_and_one_gives_instructions() {
+async fn every_controller_receives_reports_and_one_streams_instructions() {
     let bed = Bed::new().await;
     let (one, desk_one) = bed.controller().await;
     let (other, desk_other) = bed.controller().await;
@@ -29,7 +29,7 @@ async fn every_controller_gets_the_reports_and_one_gives_instructions() {
 }
 
 #[tokio::test]
-async fn a_node_reports_as_itself_whatever_the_report_says() {
+async fn a_report_is_attributed_to_the_node_of_its_certificate() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let (a, b) = (bed.joined("a", &[&server]).await, bed.joined("b", &[&server]).await);
@@ -42,7 +42,7 @@ async fn a_node_reports_as_itself_whatever_the_report_says() {
 }
 
 #[tokio::test]
-async fn a_lie_is_refused_and_counted_and_the_truth_after_it_is_taken() {
+async fn an_invalid_report_is_refused_and_counted_without_blocking_the_next() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let client = bed.joined("liar", &[&server]).await;
@@ -55,20 +55,41 @@ async fn a_lie_is_refused_and_counted_and_the_truth_after_it_is_taken() {
     eventually("the truth", || desk.reported() == ["liar"]).await;
 }
 
+/// The editions that a node installs from now on.
+fn installed(client: &NodeClient) -> Arc<Mutex<Vec<Edition>>> {
+    let mut instructions = client.instructions();
+    instructions.mark_unchanged();
+    let installed = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&installed);
+    tokio::spawn(async move {
+        while instructions.changed().await.is_ok() {
+            note.lock().unwrap().push(instructions.borrow_and_update().edition());
+        }
+    });
+    installed
+}
+
 #[tokio::test]
-async fn stale_instructions_are_refused_whoever_sends_them() {
+async fn a_node_installs_no_stale_instructions_of_any_controller() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let client = bed.joined("a", &[&server]).await;
     desk.plan(5, 7);
     until(&client, |status| status.edition == edition(5, 7)).await;
     let age = client.status().instructions_age.unwrap();
-    // A late message of a former leader, from a controller that forwards it. The stream itself
-    // omits it.
+    let seen = installed(&client);
+    // A late message of a former leader, from a controller that forwards it. A new node receives
+    // it, so it has reached the streams. The stream of the first node omits it.
     desk.plan(4, 900);
+    let new = bed.joined("new", &[&server]).await;
+    until(&new, |status| status.edition == edition(4, 900)).await;
+    assert_eq!(client.status().edition, edition(5, 7));
     desk.plan(5, 8);
     until(&client, |status| status.edition == edition(5, 8)).await;
     assert!(client.status().instructions_age.unwrap() <= age + Duration::from_secs(20));
+    let only = |generation| [Edition { term: 5, generation }];
+    eventually("the newer edition alone", || *seen.lock().unwrap() == only(8)).await;
+    drop(new);
     // Another controller, which knows only older instructions.
     let (behind, desk_behind) = bed.controller().await;
     desk_behind.plan(5, 6);
@@ -76,13 +97,18 @@ async fn stale_instructions_are_refused_whoever_sends_them() {
     drop(client);
     let client = bed.joined("b", &[&behind]).await;
     until(&client, |status| status.edition == edition(5, 6)).await;
+    let seen = installed(&client);
     desk_behind.plan(5, 5);
+    let newer = bed.joined("c", &[&behind]).await;
+    until(&newer, |status| status.edition == edition(5, 5)).await;
+    assert_eq!(client.status().edition, edition(5, 6));
     desk_behind.plan(5, 9);
     until(&client, |status| status.edition == edition(5, 9)).await;
+    eventually("the newer edition alone", || *seen.lock().unwrap() == only(9)).await;
 }
 
 #[tokio::test]
-async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
+async fn a_node_follows_another_controller_when_its_own_dies() {
     let bed = Bed::new().await;
     let (one, desk_one) = bed.controller().await;
     let (other, desk_other) = bed.controller().await;
@@ -108,7 +134,7 @@ async fn when_its_controller_dies_a_node_follows_another_with_what_is_newer() {
 /// A controller is cut off from the others, which the node cannot see: the stream lives without new
 /// instructions.
 #[tokio::test]
-async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_never_win() {
+async fn a_node_leaves_a_stalled_controller_and_ignores_its_older_plans() {
     let bed = Bed::new().await;
     let (one, desk_one) = bed.controller().await;
     let (other, desk_other) = bed.controller().await;
@@ -116,15 +142,7 @@ async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_
     desk_one.plan(1, 1);
     desk_other.plan(1, 1);
     let status = until(&client, |s| s.edition == edition(1, 1) && s.following.is_some()).await;
-    let mut instructions = client.instructions();
-    instructions.mark_unchanged();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let note = Arc::clone(&seen);
-    tokio::spawn(async move {
-        while instructions.changed().await.is_ok() {
-            note.lock().unwrap().push(instructions.borrow_and_update().edition());
-        }
-    });
+    let seen = installed(&client);
     let is_one = status.following == Some(one.address().to_string());
     let (cut_off, desk_cut_off, rest, desk) = if is_one {
         (one, desk_one, other, desk_other)
@@ -147,7 +165,7 @@ async fn a_controller_that_has_nothing_new_for_long_is_left_and_its_older_plans_
 }
 
 #[tokio::test]
-async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_are() {
+async fn a_node_without_controllers_keeps_its_instructions_and_reports_their_age() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let client = bed.joined("a", &[&server]).await;
@@ -174,7 +192,7 @@ async fn a_node_without_controllers_goes_on_and_says_how_old_its_instructions_ar
 }
 
 #[tokio::test]
-async fn a_controller_that_hangs_is_left() {
+async fn a_node_gets_instructions_although_one_controller_hangs() {
     // It accepts connections, and never sends a byte.
     let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bed = Bed::new().await;
@@ -193,7 +211,7 @@ async fn a_controller_that_hangs_is_left() {
 }
 
 #[tokio::test]
-async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_refused() {
+async fn a_restarted_node_uses_saved_instructions_and_refuses_older_plans() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let client = bed.joined("a", &[&server]).await;
@@ -203,10 +221,10 @@ async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_
     let has = |what: &str| std::fs::read_to_string(&file).is_ok_and(|text| text.contains(what));
     eventually("it is kept", || has("\"generation\":7")).await;
     // Instructions that are not written at once have their edition stored.
-    desk.plan(5, 8);
+    desk.plan(5, 9);
     let noted = bed.state("a").path_of(StateFile::Edition);
     eventually("it is noted", || {
-        std::fs::read_to_string(&noted).is_ok_and(|text| text.trim() == "5.8")
+        std::fs::read_to_string(&noted).is_ok_and(|text| text.trim() == "5.9")
     })
     .await;
     assert!(has("\"generation\":7"), "and nothing else is written for it");
@@ -234,9 +252,14 @@ async fn a_node_that_restarts_goes_on_with_what_it_went_by_and_older_plans_stay_
         let status = client.status();
         assert_eq!((status.edition, status.is_kept), (edition(5, 7), true));
     }
+    // Newer than the saved instructions, and older than those that it installed last.
     desk.plan(5, 8);
+    let status = until(&client, |status| status.stale == 1).await;
+    assert_eq!((status.edition, status.is_kept), (edition(5, 7), true));
+    assert!(!instructions.has_changed().unwrap());
+    desk.plan(5, 9);
     let status = until(&client, |status| !status.is_kept).await;
-    assert_eq!(status.edition, edition(5, 8), "what it went by last is not stale");
+    assert_eq!(status.edition, edition(5, 9), "the last installed edition is not stale");
     assert!(instructions.has_changed().unwrap());
-    assert_eq!(instructions.borrow_and_update().edition(), Edition { term: 5, generation: 8 });
+    assert_eq!(instructions.borrow_and_update().edition(), Edition { term: 5, generation: 9 });
 }

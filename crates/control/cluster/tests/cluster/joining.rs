@@ -23,7 +23,7 @@ async fn refused(bed: &Bed, node: &str, token: JoinToken, word: &str) {
 }
 
 #[tokio::test]
-async fn a_node_with_a_token_joins_reports_and_is_known_again_after_a_restart() {
+async fn a_joined_node_reports_and_needs_no_token_after_a_restart() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let client = bed.joined("edge-1", &[&server]).await;
@@ -38,7 +38,7 @@ async fn a_node_with_a_token_joins_reports_and_is_known_again_after_a_restart() 
 }
 
 #[tokio::test]
-async fn a_token_for_one_use_admits_one_of_many_on_all_controllers() {
+async fn a_single_use_token_admits_one_node_across_all_controllers() {
     let bed = Bed::new().await;
     let (one, _desk) = bed.controller().await;
     let (other, _desk) = bed.controller().await;
@@ -93,7 +93,7 @@ async fn a_replayed_token_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_for_another_node_and_a_name_that_lives_are_refused() {
+async fn tokens_for_another_node_and_names_in_use_are_refused() {
     let bed = Bed::new().await;
     let (server, _desk) = bed.controller().await;
     let _first = bed.joined("a", &[&server]).await;
@@ -109,7 +109,7 @@ async fn a_token_for_another_node_and_a_name_that_lives_are_refused() {
 }
 
 #[tokio::test]
-async fn a_joiner_tells_its_token_to_no_controller_of_another_authority() {
+async fn a_join_token_is_not_sent_to_controllers_of_another_cluster() {
     let (bed, others) = (Bed::new().await, Bed::new().await);
     let (server, _desk) = others.controller().await;
     let token = bed.token(false, None).await;
@@ -119,7 +119,7 @@ async fn a_joiner_tells_its_token_to_no_controller_of_another_authority() {
 }
 
 #[tokio::test]
-async fn a_controller_under_another_name_than_its_certificate_is_not_believed() {
+async fn a_node_refuses_a_controller_with_a_certificate_for_another_host() {
     let bed = Bed::new().await;
     let (server, _desk) =
         bed.controller_with(|options| options.hosts = vec!["c1.example".to_string()]).await;
@@ -158,7 +158,7 @@ async fn operators_make_list_and_revoke_tokens_and_nodes_may_not() {
 }
 
 #[tokio::test]
-async fn an_evicted_node_is_out_at_once_and_comes_back_by_a_token_of_its_own() {
+async fn an_evicted_node_is_refused_until_it_rejoins_with_a_token() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let client = bed.joined("a", &[&server]).await;
@@ -180,7 +180,7 @@ async fn an_evicted_node_is_out_at_once_and_comes_back_by_a_token_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_cluster_opens_nothing() {
+async fn an_operator_of_another_cluster_rejects_the_controllers_certificate() {
     let bed = Bed::new().await;
     let (server, _desk) = bed.controller().await;
     let foreign = Authority::new(&name("test"), SystemTime::now()).unwrap();
@@ -188,4 +188,22 @@ async fn a_certificate_of_another_cluster_opens_nothing() {
     // It does not accept the server's certificate either.
     let refused = asker.members().await.unwrap_err().to_string();
     assert!(refused.contains("another cluster's authority"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_controller_rejects_a_node_certificate_of_another_cluster() {
+    let (bed, others) = (Bed::new().await, Bed::new().await);
+    let (server, _desk) = bed.controller().await;
+    let (elsewhere, _desk) = others.controller().await;
+    drop(others.joined("a", &[&elsewhere]).await);
+    // The node accepts this controller. Both clusters have the same name, so only the signature of
+    // its own certificate differs.
+    let folder = others.state("a");
+    let trusted = folder.path_of(StateFile::AuthorityCertificate);
+    std::fs::write(trusted, bed.authority().certificate_pem()).unwrap();
+    let asker = Asker::node(&folder, &name("a"), vec![address(&server)]).unwrap();
+    let refused = asker.members().await.unwrap_err();
+    assert_eq!(refused.status(), None, "no request is served: {refused}");
+    assert!(!refused.to_string().contains("another cluster's authority"), "{refused}");
+    eventually("the controller refuses", || count(&server, "handshake_failed") == 1).await;
 }

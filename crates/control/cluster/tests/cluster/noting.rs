@@ -32,7 +32,7 @@ impl Notes {
 }
 
 #[tokio::test]
-async fn tokens_joins_and_evictions_are_noted_with_who_did_them_and_without_secrets() {
+async fn tokens_joins_and_evictions_are_audited_with_caller_and_no_secrets() {
     let (bed, notes) = (Bed::new().await, Arc::new(Notes::default()));
     let journal = Arc::clone(&notes);
     let (server, _desk) = bed.controller_with(|options| options.journal = journal).await;
@@ -64,7 +64,7 @@ async fn tokens_joins_and_evictions_are_noted_with_who_did_them_and_without_secr
 }
 
 #[tokio::test]
-async fn who_may_not_join_is_noted_with_the_reason_and_soon_only_counted() {
+async fn refused_joins_are_audited_and_above_a_rate_only_counted() {
     let (bed, notes) = (Bed::new().await, Arc::new(Notes::default()));
     let journal = Arc::clone(&notes);
     let (server, _desk) = bed

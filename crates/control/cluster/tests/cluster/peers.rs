@@ -50,7 +50,7 @@ async fn joined(bed: &Bed, server: &equipoise_cluster::ClusterServer, node: &str
 }
 
 #[tokio::test]
-async fn nodes_and_the_controllers_own_node_know_each_other() {
+async fn nodes_and_the_controllers_own_node_authenticate_each_other() {
     let bed = Bed::new().await;
     let (server, _desk) = bed.controller().await;
     let (a, b) = (joined(&bed, &server, "a").await, joined(&bed, &server, "b").await);
@@ -62,7 +62,7 @@ async fn nodes_and_the_controllers_own_node_know_each_other() {
 }
 
 #[tokio::test]
-async fn a_node_that_has_not_joined_knows_nobody() {
+async fn a_node_that_has_not_joined_fails_every_peer_handshake() {
     let bed = Bed::new().await;
     let (server, _desk) = bed.controller().await;
     let a = joined(&bed, &server, "a").await.peer_credentials();
@@ -72,7 +72,7 @@ async fn a_node_that_has_not_joined_knows_nobody() {
 }
 
 #[tokio::test]
-async fn another_clusters_nodes_are_nobody() {
+async fn nodes_of_different_clusters_fail_the_peer_handshake() {
     let (one, other) = (Bed::new().await, Bed::new().await);
     let ((first, _), (second, _)) = (one.controller().await, other.controller().await);
     let a = joined(&one, &first, "a").await.peer_credentials();
@@ -81,7 +81,7 @@ async fn another_clusters_nodes_are_nobody() {
 }
 
 #[tokio::test]
-async fn peers_hear_of_evictions_and_refuse_who_is_out() {
+async fn peers_refuse_an_evicted_node_in_new_and_open_sessions() {
     let bed = Bed::new().await;
     let (server, desk) = bed.controller().await;
     let clients = [joined(&bed, &server, "a").await, joined(&bed, &server, "b").await];
@@ -103,7 +103,7 @@ async fn peers_hear_of_evictions_and_refuse_who_is_out() {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_shown_to_peers() {
+async fn a_renewed_certificate_is_presented_to_peers() {
     let bed = Bed::new().await;
     // A certificate is valid from five minutes before its creation, so this one is renewed at once,
     // and again.
@@ -133,7 +133,7 @@ fn issued(authority: &Authority, hosts: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn files_name_nodes_and_are_the_same_if_they_are_as_before() {
+fn credential_files_name_the_node_and_equal_files_have_equal_identity() {
     let authority = Authority::new(&name("x"), SystemTime::now()).unwrap();
     let of = authority.certificate_pem();
     let credentials = |node: &str| {
@@ -157,7 +157,7 @@ fn files_name_nodes_and_are_the_same_if_they_are_as_before() {
 }
 
 #[test]
-fn files_that_are_wrong_are_named() {
+fn an_error_names_the_wrong_credential_file() {
     let authority = Authority::new(&name("x"), SystemTime::now()).unwrap();
     let of = authority.certificate_pem();
     let (certificate, key) = issued(&authority, &["a"]);

@@ -40,6 +40,11 @@ async fn a_node_that_was_away_too_long_joins_again_with_its_token() {
     drop(client);
     let end = status.certificate_until.unwrap();
     eventually("its end", || SystemTime::now() > end).await;
+    assert_eq!(
+        count(&server, "renewed"),
+        0,
+        "a certificate that is due at once is no reason to ask on"
+    );
     let joins = count(&server, "joined");
     let again = equipoise_cluster::NodeClient::start(bed.options("a", &[&server], Some(token)));
     until(&again, |status| status.certificate_until.is_some_and(|until| until > end)).await;

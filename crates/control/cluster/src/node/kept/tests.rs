@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
-use equipoise_controller::{Enrolled, NodeKind};
+use equipoise_controller::{Enrolled, NodeKind, Roster};
+use equipoise_planner::{NamePlan, NodePlan, PoolPlan, Standing};
 
 use super::*;
 use crate::Authority;
@@ -58,7 +59,7 @@ fn instructions(term: u64, generation: u64) -> Instructions {
 }
 
 #[test]
-fn what_was_kept_is_read_by_the_same_node_of_the_same_cluster_for_a_day() {
+fn saved_instructions_load_for_a_day_on_their_node_and_cluster() {
     let bed = Bed::new("read");
     assert!(load(&bed.folder, &bed.name).is_none(), "nothing yet");
     bed.put(&instructions(3, 7));
@@ -80,7 +81,7 @@ fn what_was_kept_is_read_by_the_same_node_of_the_same_cluster_for_a_day() {
 }
 
 #[test]
-fn what_is_damaged_is_set_aside_wherever_it_is_damaged() {
+fn a_damaged_instructions_file_is_moved_aside_and_never_loaded() {
     let bed = Bed::new("damaged");
     bed.put(&instructions(3, 7));
     let good = std::fs::read(bed.file()).unwrap();
@@ -110,7 +111,7 @@ fn what_is_damaged_is_set_aside_wherever_it_is_damaged() {
 }
 
 #[test]
-fn the_edition_that_was_gone_by_last_counts_where_it_is_newer() {
+fn a_newer_edition_file_raises_the_floor_of_saved_instructions() {
     let bed = Bed::new("floor");
     bed.put(&instructions(3, 7));
     let of = |term, generation| Edition { term, generation };
@@ -127,7 +128,7 @@ fn the_edition_that_was_gone_by_last_counts_where_it_is_newer() {
 }
 
 #[test]
-fn whoever_leads_and_is_there_is_written_at_once_and_what_swings_is_not() {
+fn a_new_term_member_set_roster_or_secret_is_saved_at_once_and_a_new_plan_is_not() {
     let (a, mut b) = (instructions(3, 7), instructions(3, 8));
     assert!(!matters_at_once(&a, &b));
     assert!(matters_at_once(&a, &instructions(4, 1)));
@@ -135,4 +136,16 @@ fn whoever_leads_and_is_there_is_written_at_once_and_what_swings_is_not() {
     assert!(matters_at_once(&a, &b));
     b = Instructions { dispatch_secret: Some(equipoise_controller::Secret::random()), ..a.clone() };
     assert!(matters_at_once(&a, &b));
+    let roster = |next_number| Roster { next_number, ..Roster::default() };
+    let with = |roster| Instructions { rosters: [("web".into(), roster)].into(), ..a.clone() };
+    assert!(matters_at_once(&a, &with(roster(1))));
+    assert!(matters_at_once(&with(roster(1)), &with(roster(2))));
+    assert!(!matters_at_once(&with(roster(1)), &with(roster(1))));
+    // Shares and weights change with every plan.
+    b = Instructions { generation: 8, ..a.clone() };
+    b.plan.generation = equipoise_core::Generation(8);
+    b.plan.nodes.insert("n2".to_string(), NodePlan::new(Standing::Joining, 0.5));
+    b.plan.names.insert("www".to_string(), NamePlan::default());
+    b.plan.pools.insert("web".to_string(), PoolPlan::default());
+    assert!(!matters_at_once(&a, &b));
 }

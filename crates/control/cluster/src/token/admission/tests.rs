@@ -48,7 +48,7 @@ fn a_good_token_admits_until_it_expires() {
 }
 
 #[test]
-fn a_wrong_secret_learns_nothing_else() {
+fn a_wrong_secret_hides_all_other_refusal_reasons() {
     let (token, mut record) = token();
     let (other, _) = self::token();
     record.secret_hash = other.secret_hash();
@@ -60,7 +60,7 @@ fn a_wrong_secret_learns_nothing_else() {
 }
 
 #[test]
-fn a_token_for_one_use_is_used_once_though_its_user_may_ask_again() {
+fn a_single_use_token_admits_one_node_and_its_retries() {
     let (token, mut record) = token();
     record.single_use = true;
     let (first, second) = (applicant("a", b"key"), applicant("b", b"other"));
@@ -102,7 +102,7 @@ fn a_living_nodes_name_is_taken_over_only_by_a_token_for_it() {
 }
 
 #[test]
-fn who_was_shut_out_comes_back_only_by_a_token_for_it() {
+fn an_evicted_key_rejoins_only_with_a_token_for_its_node() {
     let (token, mut record) = token();
     let mut held = holder(b"key", 5000);
     held.evicted = vec![Evicted { key: held.key, until: 5000 }];
