@@ -3,6 +3,7 @@
 mod challenged;
 mod grown;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use equipoise_core::{Eligibility, Generation, Health, eligibility};
 use equipoise_dns::config::{DnsConfig, NodeConfig, ZoneConfig};
 use equipoise_dns::engine::prepare;
 use equipoise_dns::engine::{Engine, EngineOptions, TcpLimits, shards};
-use equipoise_dns::{NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Standing, build};
+use equipoise_dns::{
+    NameStatus, NodeState, QueryLog, ResolverLoads, Snapshot, SnapshotInput, Standing, build,
+};
 use equipoise_handover::{Inherited, Listening};
 use equipoise_planner::Standing as Planned;
 use equipoise_planning::{PlannedShare, PlannedShares};
@@ -201,10 +204,14 @@ impl DnsPlane {
                 );
             }
         };
-        for name in snapshot.names_told.iter().filter(|name| name.fail_open) {
-            tracing::warn!(event = "dns.unserved", subject = %name.name,
-                "dns: no backend of {} serves; its answers have backends that do not serve",
-                name.name
+        let published = engine.published();
+        let unserved = |all: &[NameStatus]| -> BTreeSet<String> {
+            all.iter().filter(|it| it.fail_open).map(|it| it.name.clone()).collect()
+        };
+        let before = unserved(&published.snapshot.names_told);
+        for name in unserved(&snapshot.names_told).difference(&before) {
+            tracing::warn!(event = "dns.unserved", subject = %name,
+                "dns: no backend of {name} serves; its answers have backends that do not serve"
             );
         }
         engine.publish(snapshot);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_server_learns_every_prefix_and_averages_once() {
+    fn a_standalone_server_learns_every_prefix_and_averages_once() {
         let (half_life, begun) = (Duration::from_secs(60), Instant::now());
         let mut loads = ResolverLoads::new(ResolverLoads::CAPACITY, half_life);
         let mut work: HashMap<_, _> = (0..1000).map(|number| (prefix(number), 64)).collect();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_have_the_prefixes_that_bring_most() {
+    fn reports_contain_the_prefixes_with_the_highest_load() {
         let work = (0..1000).map(|number| (prefix(number), u64::from(number))).collect();
         let mut seen = Seen::default();
         seen.take(&rates(&work, LEARN_PERIOD), LEARN_PERIOD);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn resolvers_of_a_prefix_bring_what_it_brings_as_they_ask() {
+    fn resolvers_share_the_load_of_their_prefix_by_query_count() {
         let (mut loads, now) = (ResolverLoads::new(8, LEARN_PERIOD), Instant::now());
         let [busy, other, elsewhere] =
             ["100.0.1.1", "100.0.1.2", "100.0.2.1"].map(|text| text.parse::<IpAddr>().unwrap());

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_over_the_whole_pool_have_what_it_has_now_and_others_what_is_listed() {
+    fn elastic_names_have_the_current_backends_and_others_the_listed_backends() {
         let (stated, mut grown) = (stated(), Grown::default());
         let found = grown.take(&stated, &pool(&["n1", "web-e1", "web-e2"]));
         assert_eq!(nodes(&found), ["n1", "web-e1", "web-e2"]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_made_anew_only_when_something_has_come_or_gone() {
+    fn a_zone_is_rebuilt_only_if_its_backends_change() {
         let (stated, mut grown) = (stated(), Grown::default());
         let mut take = |names: &[&str]| grown.take(&stated, &pool(names)).zones.remove(0);
         let first = take(&["n1", "web-e1"]);

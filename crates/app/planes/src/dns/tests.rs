@@ -23,7 +23,7 @@ pub(super) fn config() -> DnsConfig {
 }
 
 #[tokio::test]
-async fn what_is_seen_is_asked_for_in_turn_with_all_who_tell_it() {
+async fn each_caller_reads_observations_only_after_it_has_the_lock() {
     let plane = Arc::new(DnsPlane::new(1, None, Default::default(), Challenges::default()));
     let nothing = || (Arc::default(), PlannedShares::new());
     plane.follow(config(), nothing).await.unwrap();
