@@ -180,7 +180,7 @@ impl Drop for Lan {
 
 /// Without the correction all frames were lost, without a counter.
 #[test]
-fn a_veth_whose_other_end_takes_no_xdp_frames_is_served_in_generic_mode() {
+fn a_veth_with_a_non_xdp_peer_serves_in_generic_mode() {
     if let Some(reason) = unavailable() {
         println!("skipped: {reason}");
         return;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use equipoise_testkit::netns::SiteShape;
 use rustix::process::Signal;
@@ -51,7 +52,7 @@ fn of<'a>(met: &'a [Met], backend: &str) -> Vec<&'a Met> {
 }
 
 #[test]
-fn a_drained_backend_keeps_its_connections_and_gets_no_new_ones() {
+fn a_drained_backend_keeps_connections_and_receives_no_new_connections() {
     let method = IPIP;
     let Some((bed, load)) = loaded("drain", method, &[0, 1, 2]) else { return };
     let name = format!("{}/backend-1", method.pool(Service::Lines));
@@ -102,7 +103,7 @@ fn when_a_backend_dies_new_connections_work_and_others_stay() {
 }
 
 #[test]
-fn when_a_backend_s_link_goes_down_new_connections_work() {
+fn a_backend_with_its_link_down_receives_no_new_connections() {
     let method = DIRECT;
     let Some((bed, load)) = loaded("link", method, &[0, 1, 2]) else { return };
     let vip = method.vip(Service::Lines);
@@ -152,8 +153,23 @@ fn upgrades_of_the_balancer_move_no_connection() {
     bed.command(&["drain", &name]);
     load.wait_for(20);
     let before = load.by_backend();
+    let address = method.vip_address().to_string();
     for _ in 0..3 {
-        bed.command(&["upgrade"]);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Programs that lead traffic here would take it away.
+            let watched = scope.spawn(|| {
+                let mut asked = 0;
+                while !is_over.load(Relaxed) {
+                    bed.command(&["ready", &address]);
+                    asked += 1;
+                }
+                asked
+            });
+            bed.command(&["upgrade"]);
+            is_over.store(true, Relaxed);
+            assert!(watched.join().expect("the address is served all the time") > 10);
+        });
         load.wait_for(10);
         let (counts, failed) = newcomers(&bed, method.vip(Service::Lines), CONNECTIONS);
         assert_eq!(failed, [""; 0], "{}", bed.log());

@@ -106,7 +106,7 @@ fn decap_unpacks_counts_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn decap_leaves_alone_what_is_not_from_the_balancers() {
+fn decap_passes_packets_from_other_sources_to_the_kernel() {
     let Some(pair) = Pair::new() else { return };
     let guest = pair.decapsulate(&["--source", "172.16.0.0/16"]);
     let kernel = pair.backend.enter(|| UdpSocket::bind((BACKEND, 6080))).unwrap();
@@ -121,7 +121,7 @@ fn decap_leaves_alone_what_is_not_from_the_balancers() {
 }
 
 #[test]
-fn decap_that_is_kept_goes_on_and_is_taken_over() {
+fn a_kept_decap_program_runs_without_a_process_and_is_adopted() {
     let Some(pair) = Pair::new() else { return };
     stop(pair.decapsulate(&["--keep"]));
     pair.carries("without a process");
@@ -173,7 +173,7 @@ fn decap_keeps_no_capability_but_that_of_interfaces_if_it_detaches_or_resolves()
 }
 
 #[test]
-fn decap_begins_with_addresses_that_come_later() {
+fn decap_also_serves_addresses_added_after_its_start() {
     let Some(pair) = Pair::new() else { return };
     pair.backend.ip(&format!("addr del {BACKEND}/24 dev eth0")).unwrap();
     let guest = pair.decapsulate(&[]);

@@ -134,7 +134,7 @@ fn iperf(bed: &Bed, method: Method, more: &[&str]) -> Result<u64, String> {
 }
 
 #[test]
-fn a_client_shrinks_its_packets_to_what_fits_the_tunnel() {
+fn a_client_reduces_its_path_mtu_to_fit_the_tunnel() {
     let methods = [IPIP, IP6IP6, SIX_IN_4, FOUR_IN_6, GUE, GUE6, GUE_6_IN_4];
     let Some(bed) = bed("pmtu", ONE_ARM, &methods, &[Service::Web]) else { return };
     each(&methods, |method| {

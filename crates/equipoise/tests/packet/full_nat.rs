@@ -287,7 +287,7 @@ fn connections_survive_a_kill_upgrades_and_other_sources() {
 /// The router's error about a reply reaches the backend, and the balancer's about a request the
 /// client.
 #[test]
-fn both_sides_learn_that_their_packets_are_too_big() {
+fn client_and_backend_learn_the_path_mtu() {
     for method in [FULL_NAT, FULL_NAT6] {
         let Some(mut bed) = site("full-pmtu", ONE) else { return };
         let options = options(&bed.site, &SOURCES[..1], method, "");
@@ -395,7 +395,7 @@ fn source_of(bed: &Bed, stream: &TcpStream, vip: SocketAddr) -> SocketAddr {
 }
 
 #[test]
-fn a_removed_source_address_keeps_its_flows_and_gets_no_new_ones() {
+fn a_removed_source_address_keeps_old_flows_and_receives_no_more() {
     let Some(mut bed) = site("full-removed", ONE) else { return };
     let configure = |bed: &Bed, numbers: &[u8]| {
         let options = options(&bed.site, numbers, FULL_NAT, "closing-timeout = \"10s\"\n");
@@ -479,7 +479,7 @@ fn a_lost_source_address_is_reported_and_gets_no_new_flows() {
 }
 
 #[test]
-fn a_reload_says_beforehand_which_connections_it_ends_and_a_setting_is_logged_once() {
+fn a_forward_change_is_reported_by_dry_run_reload_and_log() {
     let Some(mut bed) = site("full-forward", ONE) else { return };
     let nat = FULL_NAT.config(Service::Lines, &bed.site, "").replace("full-nat", "nat");
     bed.site.balancer.run("sysctl", &["-q", "net.ipv4.ip_forward=0"]).unwrap();

@@ -67,7 +67,7 @@ fn foreign(bed: &Bed) -> u64 {
 }
 
 #[test]
-fn an_interface_whose_mac_address_changes_is_served_at_the_new_address_only() {
+fn an_interface_is_served_only_at_its_new_mac_address() {
     let Some(mut bed) = Bed::new("station", SITE) else { return };
     bed.prepare(&[DIRECT]);
     let vip = SocketAddr::new(DIRECT.vip_address(), PORT);

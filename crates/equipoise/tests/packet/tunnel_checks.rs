@@ -132,7 +132,7 @@ fn a_backend_with_dead_decapsulation_gets_nothing_until_it_works_again() {
 }
 
 #[test]
-fn a_reload_keeps_the_verdict_and_can_end_the_checks() {
+fn a_reload_keeps_check_results_and_can_disable_the_checks() {
     let Some(mut bed) = Bed::new("tunnel-reload", SITE) else { return };
     give_vips(&bed, &[IPIP, GUE]);
     // The kernel drops packets from its own addresses; the check receives the answer nevertheless.
@@ -157,7 +157,7 @@ fn a_reload_keeps_the_verdict_and_can_end_the_checks() {
 }
 
 #[test]
-fn without_the_right_to_open_packet_sockets_the_pools_check_decides_and_the_log_says_so() {
+fn tunnel_checks_without_cap_net_raw_are_off_and_logged() {
     let Some(mut bed) = Bed::new("tunnel-right", SITE) else { return };
     give_vips(&bed, &[IPIP]);
     let file = bed.configure(&config(&bed, &[IPIP], ""));

@@ -9,7 +9,7 @@ use crate::method::{NAT, NAT6, Service};
 
 /// The balancer is the backends' gateway: replies to direct clients pass it too.
 #[test]
-fn a_client_that_reaches_a_backend_directly_is_served_beside_those_of_a_vip() {
+fn a_nat_backend_serves_both_direct_clients_and_vip_clients() {
     for (name, two_arms) in [("unasked", false), ("unasked-arms", true)] {
         let Some(mut bed) = Bed::new(name, SiteShape { backends: 1, two_arms }) else { return };
         let more = if two_arms { "reply-interface = \"eth1\"\n" } else { "" };

@@ -131,9 +131,12 @@ impl Control {
         self.packet().running().await.ok_or(OperateError::NoPacketLevel)
     }
 
-    /// The status of the packet level; `None` if its engine does not run.
+    /// The status of the packet level; `None` without one. While an upgrade has no engine, the last
+    /// status holds, since the program goes on forwarding.
     pub(crate) async fn packet_status(&self) -> Option<PacketStatus> {
-        let (engine, wish) = self.packet().running().await?;
+        let Some((engine, wish)) = self.packet().running().await else {
+            return self.upgrades.packet();
+        };
         let seen = ask(&engine, Engine::status).await.ok()?;
         Some(status::status(&seen, &wish, Instant::now()))
     }
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_read_as_it_is_shown() {
+    fn a_parsed_flow_is_displayed_as_the_same_text() {
         for (to, key, text) in [
             ("192.0.2.1:80/tcp", FlowKey::FiveTuple, "198.51.100.7:40000"),
             ("192.0.2.1:*/tcp", FlowKey::FiveTuple, "198.51.100.7:40000/8080"),
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_of_another_kind_says_what_its_vip_knows_flows_by() {
+    fn a_flow_of_another_form_is_refused_with_the_accepted_form() {
         let error = flow_of("198.51.100.7", &vip("192.0.2.1:80/tcp", FlowKey::FiveTuple));
         assert_eq!(
             error.unwrap_err().to_string(),

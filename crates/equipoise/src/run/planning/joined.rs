@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_door_in_node_mode_has_the_peers_and_the_secret_that_the_cluster_has() {
+    fn a_node_mode_front_door_receives_the_clusters_peers_and_secret() {
         let mut config = config("");
         assert!(peers(&config).is_empty() && keys(&config).is_empty());
         add(&learnt(2), &mut config);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn many_peers_are_checked_as_often_together_as_a_few() {
+    fn the_check_interval_of_peers_grows_with_their_number() {
         let interval = |count: u8| {
             let peer = |at| (format!("p{at}"), ([10, 0, 0, at], 80).into());
             let learnt = Learnt { peers: (1..=count).map(peer).collect(), secret: None };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_states_is_not_learnt() {
+    fn learnt_peers_do_not_change_configured_peers_or_plain_front_doors() {
         let stated = "secret = '/x'\npeers = [{ node = 'n', address = '10.9.9.9:80' }]\n";
         let mut config = config(stated);
         let before = config.clone();

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equipoise_api::OperateError;
+use equipoise_api::wire::packet::PacketStatus;
 use equipoise_api::wire::{ReplacedProcess, Upgrade, Upgraded};
 use equipoise_basics::lock;
 use equipoise_handover::{Departing, Inherited, Listening, Replaced, SocketName};
@@ -106,6 +107,9 @@ pub(crate) struct Upgrades {
     replaced: Mutex<Vec<(Replaced, Departing)>>,
     /// Sockets from before the start that no level has taken yet.
     inherited: Inherited,
+    /// The last status of the packet level, whose program goes on while neither process has the
+    /// engine.
+    packet: Mutex<Option<PacketStatus>>,
 }
 
 impl Upgrades {
@@ -121,6 +125,7 @@ impl Upgrades {
             api: Mutex::new(api),
             replaced: Mutex::default(),
             inherited,
+            packet: Mutex::default(),
         };
         (upgrades, received)
     }
@@ -165,6 +170,17 @@ impl Upgrades {
 
     fn end(&self) {
         self.is_under_way.store(false, Relaxed);
+        self.note_packet(None);
+    }
+
+    /// Notes the status of the packet level before its engine stops.
+    fn note_packet(&self, status: Option<PacketStatus>) {
+        *lock(&self.packet) = status;
+    }
+
+    /// The last status of a packet level that was handed over.
+    pub(crate) fn packet(&self) -> Option<PacketStatus> {
+        lock(&self.packet).clone()
     }
 
     /// Closes this process's duplicates of the API's sockets.

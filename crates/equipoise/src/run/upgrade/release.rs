@@ -14,6 +14,7 @@ impl Control {
         self.levels.orders.follow(None);
         self.levels.planner.stop().await;
         self.levels.slices.stop().await;
+        self.upgrades.note_packet(self.packet_status().await);
         self.levels.packet.leave_running().await;
         self.levels.registry.to_inherit().await.map_err(|error| error.to_string())
     }

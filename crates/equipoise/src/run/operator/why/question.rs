@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_has_its_parts() {
+    fn a_url_is_parsed_into_its_parts_or_rejected() {
         let rows = [
             ("http://a.example", (false, "a.example", "a.example", 80, "/")),
             ("HTTPS://a.example:443/x?y=1#z", (true, "a.example", "a.example", 443, "/x?y=1")),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_no_lines_that_were_not_asked_for() {
+    fn a_request_head_has_one_host_and_malformed_input_is_refused() {
         let one = |field: &str| head("GET", "/", "a", &[field.to_owned()]);
         assert_eq!(one("X-A: b").unwrap(), b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n");
         assert_eq!(one("host: c").unwrap(), b"GET / HTTP/1.1\r\nhost: c\r\n\r\n");
