@@ -106,6 +106,8 @@ TEST_PACKAGES := etcd-server:/usr/bin/etcd
 DNS_PACKAGES := bind9-dnsutils:/usr/bin/dig unbound:/usr/sbin/unbound bind9-utils:/usr/bin/named-compilezone
 #   bind9            named is a source of backends; a service too
 NAME_SERVER := bind9:/usr/sbin/named
+#   gdnsd            answers beside its translation in docs/migration.md; a service too
+GDNSD := gdnsd:/usr/sbin/gdnsd
 #   curl, openssl    clients of front doors with TLS; openssl is also a backend
 #   pebble           an ACME server for tests, from which certificates are obtained, and its DNS server
 TLS_PACKAGES := curl:/usr/bin/curl openssl:/usr/bin/openssl pebble:/usr/bin/pebble
@@ -273,6 +275,9 @@ test-setup: setup
 	@[[ -e /usr/sbin/bird && -e /usr/sbin/keepalived ]] || { \
 	  $(call install_missing,$(ROUTING)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now bird keepalived; fi; }
+	@[[ -e /usr/sbin/gdnsd ]] || { \
+	  $(call install_missing,$(GDNSD)); \
+	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now gdnsd; fi; }
 	@[[ -e /usr/bin/promtool ]] || { \
 	  $(call install_missing,$(PROMETHEUS)); \
 	  if [[ -d /run/systemd/system ]]; then "$${as_root[@]}" systemctl disable --quiet --now prometheus; fi; }
