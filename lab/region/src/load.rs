@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_how_the_response_ends() {
+    fn a_head_is_parsed_with_body_length_and_connection_close() {
         let head = |text: &str| Head::parse(text.as_bytes());
         let kept = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         let parsed = Head { status: 200, length: 38, body_length: Some(2), closes: false };

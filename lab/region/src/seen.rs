@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_in_time_are_good_and_refusals_are_a_share_of_what_was_due() {
+    fn goodput_counts_timely_answers_and_percent_counts_due_requests() {
         let refused = Answer { due_s: 3.0, done_s: 3.0, end: End::Refused };
         let answers = [served(1.0, 0.4), served(2.0, 0.6), refused, refused];
         assert_eq!(goodput(&answers, ALL), 0.1);

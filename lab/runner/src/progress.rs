@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_left_is_in_proportion_to_what_is_done() {
+    fn the_time_left_is_proportional_to_the_remaining_work() {
         let gone = Duration::from_secs(10);
         assert_eq!(left(gone, 0.0, 8.0), None);
         assert_eq!(left(gone, 2.0, 8.0), Some(Duration::from_secs(30)));

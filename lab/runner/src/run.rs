@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_where_another_ended() {
+    fn a_run_resumes_and_measures_only_missing_cases() {
         let folder = std::env::temp_dir().join(format!("equipoise-run-{}", std::process::id()));
         let all = || options(&folder);
         // Every second case, then those between, then none.

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_whatever_the_case_of_its_names() {
+    fn header_names_are_parsed_case_insensitively() {
         let bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 1024\r\n\r\nbody";
         let head = Head { status: 200, length: 41, body_length: 1024 };
         assert_eq!(Head::parse(bytes).unwrap(), Some(head));

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_compared_with_none() {
+    fn each_concurrency_limit_is_compared_with_no_limit() {
         let samples = [
             sample("equipoise-none", 1, 10.0),
             sample("equipoise-1000", 1, 10.1),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_that_of_the_same_repetition() {
+    fn the_ratio_uses_samples_of_the_same_repetition() {
         // The machine was twice as slow in the second repetition.
         let samples = [
             sample("haproxy", 1, 10.0),
@@ -281,18 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_goal_is_said_so() {
+    fn a_missed_goal_is_reported_as_missed() {
         let samples = [sample("haproxy", 1, 10.0), sample("equipoise", 1, 9.0)];
         assert!(verdict(&samples).ends_with("MISSED (0.90)"));
     }
 
     #[test]
-    fn without_equipoise_nothing_is_met() {
+    fn a_goal_without_equipoise_samples_is_not_measured() {
         assert!(verdict(&[sample("haproxy", 1, 10.0)]).ends_with("not measured"));
     }
 
     #[test]
-    fn failed_requests_are_not_passed_over() {
+    fn failed_requests_are_listed_in_the_report() {
         let failed = Sample { errors: Some(2), ..sample("nginx", 1, 10.0) };
         let text = RowReport { row: &ROWS[0], samples: &[failed], notes: &[] }.text();
         assert!(text.contains("nginx: 2 failed or unanswered requests"), "{text}");

@@ -369,13 +369,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_in_the_tables_order_whatever_the_order_asked_for() {
+    fn selected_rows_keep_the_order_of_the_table() {
         let rows = select(&["tcp-1m".to_owned(), "http-1k".to_owned()]).unwrap();
         assert_eq!(rows.iter().map(|row| row.name).collect::<Vec<_>>(), ["http-1k", "tcp-1m"]);
     }
 
     #[test]
-    fn an_unknown_row_is_refused_with_the_known_ones() {
+    fn an_unknown_row_is_refused_with_the_known_rows() {
         let error = select(&["http-2k".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("\"http-2k\"") && error.contains("http-100k"), "{error}");
     }
