@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the language of comments, crate by crate, and the names of public types.
+"""Checks the language of comments, crate by crate, the names of tests, and those of public types.
 
     scripts/plain_words.py            fails if an area exceeds a limit; prints file:line of each offence
     scripts/plain_words.py --table    prints the counts of every area
@@ -26,9 +26,15 @@ WORDS = {
 # No sentence of a comment begins like this.
 OPENERS = re.compile(r"(?:^|(?<=[.!?] ))(?:What|Who|Whose|Whether what|That which|So many|Those that)\b")
 COLUMNS = 100
+# The name of a test is a sentence with an actor and a verb.
+TEST = re.compile(r"#\[(?:tokio::)?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)")
+RIDDLES = frozenset(
+    "what who whom whose whoever whatever wherever however told tell tells said say says heard hears hear gone goes"
+    " nobody somebody someone ones those believed".split()
+)
 
-CHECKS = ("opener", "wide", *WORDS)
-GOALS = {"opener": 0.0, "wide": 0.0, **{name: rate for name, (_, rate) in WORDS.items()}}
+CHECKS = ("opener", "wide", "test", *WORDS)
+GOALS = {"opener": 0.0, "wide": 0.0, "test": 0.0, **{name: rate for name, (_, rate) in WORDS.items()}}
 
 # Names of public types that two or more crates have, by the reason why. A new one needs a reason
 # here, or another name.
@@ -125,6 +131,11 @@ class Area:
             for number, _ in paragraph:
                 if len(lines[number - 1]) > COLUMNS:
                     self.found["wide"].append((path, number, lines[number - 1].strip()))
+
+        for test in TEST.finditer(text):
+            if RIDDLES.intersection(test.group(1).split("_")):
+                line = text.count("\n", 0, test.start(1)) + 1
+                self.found["test"].append((path, line, test.group(1)))
 
     def limit(self, check):
         return int(GOALS[check] * self.words / 1000)

@@ -225,7 +225,7 @@ fn an_added_backend_stays_over_reloads_and_upgrades_until_the_file_names_it() {
 }
 
 #[test]
-fn a_kept_backend_is_there_after_a_restart_until_it_is_removed() {
+fn a_backend_added_with_keep_survives_restarts_until_it_is_removed() {
     let (a, b, c) = (HttpBackend::named("a"), HttpBackend::named("b"), HttpBackend::named("c"));
     let mut instance = Instance::start("added-kept", &listed(&[("a", &a)]));
     let (at_b, at_c) = (b.address().to_string(), c.address().to_string());
@@ -263,7 +263,7 @@ fn a_kept_backend_is_there_after_a_restart_until_it_is_removed() {
 }
 
 #[test]
-fn what_cannot_be_added_or_removed_is_refused_with_what_to_do() {
+fn an_invalid_backend_add_or_remove_is_refused_with_the_reason() {
     let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let found = Folder::new("added-found");
     let set = found.write("set.json", &format!("{{\"backends\": [\"{}\"]}}", b.address()));

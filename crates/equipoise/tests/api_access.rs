@@ -81,7 +81,7 @@ fn two_tokens(folder: &Folder) -> String {
 }
 
 #[test]
-fn commands_over_tcp_need_a_token_whose_role_suffices() {
+fn commands_over_tcp_need_a_token_with_a_sufficient_role() {
     let instance = Instance::start("tokens", "127.0.0.1", two_tokens, "");
     let (viewer, root) = (instance.folder.path("viewer"), instance.folder.path("root"));
     let (viewer, root) = (text(&viewer), text(&root));
@@ -160,7 +160,7 @@ fn a_reload_picks_up_changed_tokens_and_opens_the_audit_log_again() {
 }
 
 #[test]
-fn where_others_can_reach_it_without_tokens_it_can_be_looked_at_and_not_changed() {
+fn a_remote_api_without_tokens_serves_reads_and_refuses_changes() {
     let instance = Instance::start("remote", "0.0.0.0", |_| "allow-remote = true".into(), "");
     let address = instance.api.address();
     assert_eq!(get(address, "/v1/status").status(), 200);
@@ -182,7 +182,7 @@ fn where_others_can_reach_it_without_tokens_it_can_be_looked_at_and_not_changed(
 }
 
 #[test]
-fn without_a_file_the_audit_log_is_in_the_log_whatever_its_level() {
+fn audit_lines_without_a_file_are_logged_at_any_log_level() {
     let instance =
         Instance::start("log", "127.0.0.1", |_| String::new(), "[log]\nlevel = \"info\"\n");
     let file = std::fs::read_to_string(&instance.file).expect("it was written");
@@ -200,7 +200,7 @@ fn without_a_file_the_audit_log_is_in_the_log_whatever_its_level() {
 }
 
 #[test]
-fn tcp_without_a_token_may_only_look_on_loopback_too() {
+fn a_loopback_api_without_tokens_serves_reads_and_refuses_changes() {
     let instance = Instance::start("loopback", "127.0.0.1", |_| String::new(), "");
     let address = instance.api.address();
     assert_eq!(get(address, "/v1/status").status(), 200);
@@ -223,7 +223,7 @@ fn make_fifo(path: &Path) {
 }
 
 #[test]
-fn a_check_reads_only_files_and_holds_up_no_exit() {
+fn a_config_check_rejects_special_files_and_delays_no_stop() {
     let mut instance = Instance::start("files", "127.0.0.1", |_| String::new(), "");
     let socket = instance.folder.path("api.sock");
     let fifo = instance.folder.path("fifo");
@@ -251,7 +251,7 @@ fn a_check_reads_only_files_and_holds_up_no_exit() {
 }
 
 #[test]
-fn a_configuration_that_became_a_fifo_keeps_no_operator_waiting() {
+fn a_reload_of_a_fifo_fails_and_blocks_no_command() {
     let mut instance = Instance::start("fifo", "127.0.0.1", |_| String::new(), "");
     let socket = instance.folder.path("api.sock");
     std::fs::remove_file(&instance.file).expect("it was written");

@@ -43,17 +43,28 @@ fn check_reads_standard_input() {
 
 /// As `run` does, so that both read the file of the service.
 #[test]
-fn check_without_a_file_reads_the_one_that_run_would() {
+fn check_without_an_argument_reads_the_file_of_equipoise_config_or_the_default_file() {
     let folder = Folder::new("check-default");
     let file = folder.write("equipoise.toml", "[[pool]]\nname = \"web\"\n");
-    let output = Command::new(EQUIPOISE).arg("check").env("EQUIPOISE_CONFIG", &file).output();
-    let output = output.expect("the binary runs");
-    assert!(stdout(&output).contains(&format!("{}: valid", text(&file))), "{}", stdout(&output));
+    let check = |variable: Option<&Path>| {
+        let mut command = Command::new(EQUIPOISE);
+        command.arg("check").env_remove("EQUIPOISE_CONFIG");
+        command.envs(variable.map(|file| ("EQUIPOISE_CONFIG", file)));
+        stdout(&command.output().expect("the binary runs"))
+    };
+    let said = check(Some(&file));
+    assert!(said.contains(&format!("{}: valid", text(&file))), "{said}");
+    // The machine of the test may have the default file, with any content.
+    let said = check(None);
+    assert!(said.contains("/etc/equipoise/equipoise.toml"), "{said}");
+    let help = stdout(&equipoise(&["check", "--help"]));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("[default: /etc/equipoise/equipoise.toml]"), "{help}");
 }
 
 /// The exit status tells scripts whether someone has to look at the translation.
 #[test]
-fn import_tells_by_its_exit_status_whether_all_is_carried() {
+fn import_exits_0_if_complete_2_if_partial_1_on_error() {
     let whole = "defaults\n mode tcp\nlisten web\n bind :80\n server one 10.0.0.1:80\n";
     let changed = format!("{whole} errorfile 503 /etc/haproxy/503.http\n");
     let unusable = format!("{whole} bind :443 ssl crt /nowhere/site.pem\n");
@@ -101,7 +112,7 @@ const PACKAGES: [(&str, &str); 2] = [("libelf.so.1", "libelf1"), ("libz.so.1", "
 
 #[test]
 #[cfg(all(target_arch = "x86_64", not(feature = "dds-security")))]
-fn the_libraries_that_the_binary_needs_are_named_where_it_is_installed() {
+fn the_install_page_lists_every_library_of_the_binary() {
     let page = include_str!("../../../docs/install.md");
     let install =
         page.lines().find(|line| line.starts_with("apt-get install lib")).expect("a line");
@@ -121,7 +132,7 @@ fn the_libraries_that_the_binary_needs_are_named_where_it_is_installed() {
 }
 
 #[test]
-fn run_has_the_default_file_that_cluster_has() {
+fn run_reads_equipoise_config_and_its_help_shows_the_default_file() {
     let folder = Folder::new("default-file");
     let file = folder.write("bad.toml", "nonsense = 1\n");
     let mut command = Command::new(EQUIPOISE);
@@ -136,7 +147,7 @@ fn run_has_the_default_file_that_cluster_has() {
 }
 
 #[test]
-fn a_weight_that_is_none_is_told_what_is_accepted() {
+fn an_invalid_weight_is_refused_with_the_accepted_range() {
     for weight in ["-1", "1001", "99999", "half", "0.5"] {
         let output = equipoise(&["weight", "web/fast", weight]);
         let expected = format!("{weight} is not in 0..=1000; accepted: a whole number");
@@ -145,7 +156,7 @@ fn a_weight_that_is_none_is_told_what_is_accepted() {
 }
 
 #[test]
-fn run_and_agent_do_not_look_for_a_file_called_minus() {
+fn run_and_agent_refuse_standard_input_and_suggest_check() {
     for command in ["run", "agent"] {
         let output = equipoise(&[command, "-"]);
         let said = stderr(&output);
@@ -154,7 +165,7 @@ fn run_and_agent_do_not_look_for_a_file_called_minus() {
 }
 
 #[test]
-fn exit_codes_are_as_the_help_says() {
+fn exit_codes_match_the_help() {
     let folder = Folder::new("exit-codes");
     let bad = folder.write("bad.toml", "nonsense = 1\n");
     let nowhere = folder.path("nowhere.sock");
@@ -175,7 +186,7 @@ fn exit_codes_are_as_the_help_says() {
 }
 
 #[test]
-fn answers_to_changes_are_json_if_it_is_asked_for() {
+fn change_commands_print_json_with_the_json_option() {
     let (folder, port) = (Folder::new("json-answers"), free_port());
     let socket = folder.path("api.sock");
     let file = folder.write(
@@ -267,7 +278,7 @@ fn every_command_has_a_manual_page_with_its_exit_codes() {
 }
 
 #[test]
-fn words_of_other_load_balancers_get_their_suggestion() {
+fn scheduler_names_of_other_balancers_receive_a_suggestion() {
     for (theirs, ours) in [
         ("leastconn", "least-connection"),
         ("least_conn", "least-connection"),
@@ -287,7 +298,7 @@ fn words_of_other_load_balancers_get_their_suggestion() {
 }
 
 #[test]
-fn a_port_above_the_last_one_is_named_as_such() {
+fn a_port_above_65535_is_rejected_with_the_limit() {
     for listen in ["[::]:99999", ":99999", "0.0.0.0:65536"] {
         let file = format!("[[pool]]\nname = 'p'\n[[session]]\nlisten = '{listen}'\npool = 'p'\n");
         let said = said_among(&[], &file);
@@ -296,7 +307,7 @@ fn a_port_above_the_last_one_is_named_as_such() {
 }
 
 #[test]
-fn one_announcer_keeps_a_file() {
+fn a_second_announcer_of_the_same_file_is_refused() {
     let folder = Folder::new("announce-lock");
     let (file, socket) = (folder.path("bird.conf"), folder.path("none.sock"));
     let args = ["announce", "--bird", text(&file), "--reload", "true", "--api", text(&socket)];

@@ -183,7 +183,7 @@ fn weights_by_load_move_traffic_from_a_slow_backend_and_outlive_a_kill() {
 }
 
 #[test]
-fn a_link_whose_speed_is_stated_is_measured_from_the_next_reload_on() {
+fn a_link_with_a_configured_speed_is_measured_after_a_reload() {
     let backend = HttpBackend::named("a");
     let pool = format!("backends = [\"{}\"]", backend.address());
     let mut instance = Instance::new("links");
@@ -226,7 +226,7 @@ fn damage(instance: &Instance) -> Vec<u8> {
 }
 
 #[test]
-fn a_damaged_store_stops_planning_alone_and_is_left_as_it_is() {
+fn a_damaged_store_stops_only_planning_and_stays_unchanged() {
     let (slow, fast) = slow_and_fast();
     let pool = by_load(&slow, &fast);
     let mut instance = Instance::new("damaged");
@@ -300,7 +300,7 @@ fn shows_that_it_does_not_run(instance: &Instance) {
 }
 
 #[test]
-fn without_a_pool_that_asks_nothing_is_planned_and_the_history_is_kept() {
+fn without_planned_pools_no_plan_exists_and_history_is_recorded() {
     let backend = HttpBackend::named("a");
     let pool = format!("backends = [\"{}\"]", backend.address());
     let mut instance = Instance::new("unasked");

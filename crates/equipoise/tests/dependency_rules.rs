@@ -385,7 +385,7 @@ fn forbidden(metadata: &Metadata) -> Vec<(String, String)> {
 }
 
 #[test]
-fn crates_depend_only_on_those_below_them() {
+fn crates_depend_only_on_crates_that_the_table_allows() {
     let metadata = metadata();
     let stated: BTreeSet<_> = ALLOWED.iter().map(|(name, _)| name.to_string()).collect();
     let members: BTreeSet<_> =
@@ -420,7 +420,7 @@ fn floor<'a>(metadata: &Metadata, package: &'a Package) -> Option<&'a str> {
 }
 
 #[test]
-fn crates_use_their_own_floor_and_lower_ones() {
+fn crates_depend_only_on_their_own_floor_and_lower_floors() {
     let metadata = metadata();
     let floors: BTreeMap<_, _> = metadata
         .workspace_packages()

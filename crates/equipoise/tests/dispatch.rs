@@ -149,7 +149,7 @@ fn peers(all: &[Node]) -> String {
 }
 
 #[test]
-fn three_nodes_that_keep_nothing_do_every_request_once() {
+fn three_nodes_with_keep_zero_serve_every_request_once() {
     let folder = Folder::new("dispatch-three");
     let all = nodes(&folder, &["a", "b", "c"], &[0.0; 3]);
     for turn in 0..60 {
@@ -202,7 +202,7 @@ fn a_peer_that_is_killed_under_load_fails_no_request_and_takes_again_when_it_is_
 }
 
 #[test]
-fn a_peer_that_stands_still_while_its_kernel_answers_fails_no_request_and_takes_again() {
+fn a_peer_paused_by_sigstop_fails_no_request_and_serves_again() {
     let folder = Folder::new("dispatch-stopped");
     // Longer than a client waits, so that no request ends because of it.
     let all = nodes_of(&folder, &["a", "b"], &[0.0, 1.0], "response-timeout = \"10m\"");
@@ -252,7 +252,7 @@ fn an_application_that_dies_under_load_at_either_end_fails_no_request() {
 }
 
 #[test]
-fn names_leave_out_a_node_whose_application_is_dead_and_whose_requests_a_peer_does() {
+fn names_omit_a_node_with_a_dead_application_while_peers_serve() {
     let folder = Folder::new("dispatch-names");
     let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
     let mut all: Vec<Node> = ["a", "b"].map(|name| Node::new(&folder, name)).into();
@@ -322,7 +322,7 @@ fn certificates(folder: &Folder, names: &[&str]) {
 }
 
 #[test]
-fn nodes_of_a_list_encrypt_by_files_and_take_new_ones_at_a_reload() {
+fn listed_peers_use_tls_from_files_and_reload_changed_files() {
     let folder = Folder::new("dispatch-files");
     let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
     certificates(&folder, &["a", "b"]);

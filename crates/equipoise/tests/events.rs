@@ -245,7 +245,7 @@ fn a_slow_reader_loses_events_and_streams_are_bounded() {
 }
 
 #[test]
-fn a_query_that_is_not_understood_is_refused_with_what_is_accepted() {
+fn an_invalid_query_is_refused_with_the_accepted_keys_or_values() {
     let a = HttpBackend::named("a");
     let instance = Instance::start("events-query", &named("a", &a));
     for (query, expected) in [

@@ -21,7 +21,7 @@ fn run(arguments: &[&str]) -> Option<Output> {
 }
 
 #[test]
-fn translated_configurations_answer_as_those_of_the_peers() {
+fn translated_configurations_answer_like_the_original_balancers() {
     let Some(output) = run(&[]) else { return };
     let printed = String::from_utf8_lossy(&output.stdout);
     println!("{printed}");
@@ -30,7 +30,7 @@ fn translated_configurations_answer_as_those_of_the_peers() {
 }
 
 #[test]
-fn configurations_that_import_translates_answer_as_those_of_the_peers() {
+fn imported_configurations_answer_like_the_original_balancers() {
     let Some(output) = run(&["--imported"]) else { return };
     let printed = String::from_utf8_lossy(&output.stdout);
     println!("{printed}");
@@ -39,7 +39,7 @@ fn configurations_that_import_translates_answer_as_those_of_the_peers() {
 }
 
 #[test]
-fn the_page_lists_every_configuration_with_what_is_not_carried() {
+fn the_readme_contains_the_current_table_of_configurations() {
     let Some(output) = run(&["--table"]) else { return };
     let table = String::from_utf8(output.stdout).expect("it is text");
     if table.starts_with("skipped") {

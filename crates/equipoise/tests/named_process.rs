@@ -82,7 +82,7 @@ fn instance(folder: &Folder, name: &str) -> Instance {
 }
 
 #[test]
-fn the_process_that_is_named_is_asked_in_every_way_of_naming_it() {
+fn every_way_to_name_a_process_reaches_that_process() {
     let folder = Folder::new("named");
     let (a, b) = (instance(&folder, "a"), instance(&folder, "b"));
     for (own, other, name) in [(&a, &b, "a"), (&b, &a, "b")] {
@@ -154,7 +154,7 @@ const ASKING: [&[&str]; 31] = [
 ];
 
 #[test]
-fn every_command_says_where_nothing_answered_and_why_it_asked_there() {
+fn every_command_reports_the_unanswered_address_and_its_origin() {
     let folder = Folder::new("unnamed");
     let socket = folder.path("gone.sock");
     let api = format!("socket = {socket:?}\nlisten = \"off\"");
@@ -189,7 +189,7 @@ fn every_command_says_where_nothing_answered_and_why_it_asked_there() {
 }
 
 #[test]
-fn a_file_without_an_api_does_not_lead_to_the_process_of_another_file() {
+fn a_file_without_an_api_never_reaches_another_files_process() {
     let folder = Folder::new("usual");
     let directory = folder.path("run");
     std::fs::create_dir_all(&directory).expect("the folder can be written");
@@ -229,7 +229,7 @@ fn a_file_without_an_api_does_not_lead_to_the_process_of_another_file() {
 }
 
 #[test]
-fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
+fn a_command_reports_api_errors_of_its_file_and_ignores_others() {
     let folder = Folder::new("wrong-file");
     for (text_of_file, expected) in [
         ("[api\n", ":1:"),
@@ -255,7 +255,7 @@ fn a_file_that_does_not_say_where_its_process_is_names_its_errors() {
 }
 
 #[test]
-fn a_command_whose_reader_is_gone_has_done_its_work_and_says_nothing() {
+fn a_closed_output_pipe_is_ignored_but_a_full_device_reported() {
     let folder = Folder::new("no-reader");
     let own = instance(&folder, "a");
     let run = |args: &[&str], output: File| {
@@ -283,7 +283,7 @@ fn asked_again(own: &Instance) -> Output {
 }
 
 #[test]
-fn a_process_without_a_cluster_says_so_and_no_more() {
+fn a_process_without_a_cluster_refuses_to_list_members() {
     let folder = Folder::new("no-cluster");
     let own = instance(&folder, "a");
     let output = run(&["cluster", "members", "--api", text(&own.socket)], &[]);

@@ -123,7 +123,7 @@ fn a_backend_is_drained_weighted_disabled_and_enabled_by_command() {
 }
 
 #[test]
-fn an_applications_errors_eject_no_backend_that_its_checks_find_well() {
+fn application_errors_do_not_eject_a_backend_with_passing_checks() {
     let failing_if_asked = || {
         HttpBackend::start(|request| match request.head.target() {
             "/?c=503" => Answer::sized(503, ""),
@@ -210,7 +210,7 @@ fn a_backup_serves_only_while_the_other_backend_does_not() {
 }
 
 #[test]
-fn disabling_a_backend_cuts_what_it_has_and_draining_does_not() {
+fn disabling_a_backend_cuts_its_requests_and_draining_does_not() {
     let gate = Gate::new();
     let slow = HttpBackend::start({
         let gate = gate.clone();
@@ -244,7 +244,7 @@ fn sample(name: &str) -> (Process, u16) {
 }
 
 #[test]
-fn a_backend_that_is_killed_under_load_costs_no_more_than_it_had() {
+fn a_killed_backend_fails_at_most_its_requests_in_flight() {
     const CLIENTS: usize = 8;
     let ((stays, port_a), (dies, port_b)) = (sample("stays"), sample("dies"));
     let pool = format!("backends = [\"127.0.0.1:{port_a}\", \"127.0.0.1:{port_b}\"]");

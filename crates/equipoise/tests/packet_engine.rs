@@ -180,7 +180,7 @@ fn sessions(bed: &Bed, count: usize) -> Vec<Session> {
 }
 
 #[test]
-fn a_vip_is_served_shown_explained_and_at_the_end_nothing_is_left() {
+fn a_vip_is_served_and_explained_and_a_stop_detaches_everything() {
     let Some(bed) = Bed::new("served") else { return };
     let process = bed.start(&[]);
     assert!(bed.has_program("eth0") && bed.has_program("eth1"));
@@ -223,7 +223,7 @@ fn a_vip_is_served_shown_explained_and_at_the_end_nothing_is_left() {
 }
 
 #[test]
-fn a_flow_of_a_scheduler_that_is_no_hash_goes_by_turn() {
+fn a_round_robin_vip_names_no_backend_for_an_unknown_flow() {
     let Some(bed) = Bed::new("turns") else { return };
     bed.configure(&bed.vips(1).replace("pool =", "scheduler = \"round-robin\"\npool ="), "");
     let process = bed.start(&[]);
@@ -235,7 +235,7 @@ fn a_flow_of_a_scheduler_that_is_no_hash_goes_by_turn() {
 }
 
 #[test]
-fn a_pinned_flow_goes_where_it_is_pinned_until_the_pin_is_gone() {
+fn an_added_or_moved_pin_determines_the_backend_of_its_flow_also_after_its_removal() {
     let Some(bed) = Bed::new("pinned") else { return };
     let process = bed.start(&[]);
     let vip = format!("{}:80/tcp", Bed::vip(1));
@@ -248,9 +248,17 @@ fn a_pinned_flow_goes_where_it_is_pinned_until_the_pin_is_gone() {
     let told = goes(flow);
     assert!(told.contains(&format!("web1/{there}")) && told.contains("by: pin"), "{told}");
     bed.done(&["pin", "move", flow, &vip, here]);
-    assert!(goes(flow).contains(&format!("web1/{here}")));
+    let told = goes(flow);
+    assert!(told.contains(&format!("web1/{here}")) && told.contains("by: pin"), "{told}");
+    bed.done(&["pin", "move", flow, &vip, there]);
+    let told = goes(flow);
+    assert!(told.contains(&format!("web1/{there}")), "{told}");
+    assert!(told.contains("pinned there by an operator"), "{told}");
     bed.done(&["pin", "remove", flow, &vip]);
     assert_eq!(bed.done(&["pin", "list"]), "no pins\n");
+    // Until it ends, the flow stays at its backend, which the ring alone would not choose.
+    let told = goes(flow);
+    assert!(told.contains(&format!("web1/{there}")) && !told.contains("by an operator"), "{told}");
     let refused = bed.ask(&["pin", "add", flow, &vip, "b3"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -306,7 +314,7 @@ fn skewed(tables: &str) -> String {
 }
 
 #[test]
-fn other_sizes_take_new_tables_and_no_flow_moves() {
+fn changed_table_sizes_create_new_tables_and_move_no_flow() {
     let Some(bed) = Bed::new("sizes") else { return };
     let mut sessions = killed_off_the_ring(&bed);
     let (tables, before) = (skewed(&bed.vips(1)), "pins-max = 2048");
@@ -330,7 +338,7 @@ fn other_sizes_take_new_tables_and_no_flow_moves() {
 }
 
 #[test]
-fn another_version_or_maps_that_are_gone_move_no_flow() {
+fn maps_of_another_version_or_missing_maps_move_no_flow() {
     let Some(bed) = Bed::new("versions") else { return };
     let mut sessions = killed_off_the_ring(&bed);
     let run = Path::new("/run/equipoise").join(&bed.instance);
@@ -407,7 +415,7 @@ fn pins_are_listed_moved_and_removed_after_a_restart() {
 }
 
 #[test]
-fn what_is_to_be_kept_goes_on_until_a_file_without_vips() {
+fn a_kept_program_forwards_until_a_configuration_has_no_vips() {
     let Some(bed) = Bed::new("kept") else { return };
     stop(bed.start(&["--keep"]));
     assert!(bed.has_program("eth0") && bed.pins().join("tables").exists());
@@ -474,7 +482,7 @@ fn a_reload_follows_the_file_without_moving_a_flow_or_is_refused() {
 }
 
 #[test]
-fn the_first_vip_with_nat_may_come_with_a_reload_and_takes_memory_only_then() {
+fn a_reload_allocates_nat_memory_with_the_first_nat_vip() {
     let Some(bed) = Bed::new("first-nat") else { return };
     let address = |index| SocketAddr::new(bed.site.backend_address(index, false), PORT);
     let direct = format!(
@@ -514,7 +522,7 @@ fn the_first_vip_with_nat_may_come_with_a_reload_and_takes_memory_only_then() {
 }
 
 #[test]
-fn an_interface_that_goes_is_awaited_and_attached_again() {
+fn a_deleted_interface_is_attached_again_when_it_reappears() {
     let Some(bed) = Bed::new("interface") else { return };
     let process = bed.start(&[]);
     bed.site.balancer.ip("link del eth0").unwrap();
@@ -545,7 +553,7 @@ fn a_second_process_of_an_instance_is_refused() {
 }
 
 #[test]
-fn without_privilege_the_error_says_what_is_needed() {
+fn without_root_the_start_error_names_the_needed_privilege() {
     use std::os::unix::process::CommandExt;
     let Some(bed) = Bed::new("nobody") else { return };
     let output = Command::new("chmod").args(["0777", bed.folder.to_str().unwrap()]).status();

@@ -181,7 +181,7 @@ fn curl_tls(certificates: &Certificates, door: &ReservedPort, args: &[&str]) -> 
 }
 
 #[test]
-fn haproxy_behind_a_tcp_front_door_reads_what_the_client_said_in_its_tls() {
+fn haproxy_behind_a_tcp_front_door_receives_source_and_server_name() {
     let certificates = Certificates::new("proxy-tcp");
     let site = issue(&certificates, "site", "site", NAME);
     let (app, door) = (free_port(), free_port());

@@ -219,7 +219,7 @@ fn requests_are_counted_by_route() {
 }
 
 #[test]
-fn no_spelling_of_a_path_avoids_a_route() {
+fn no_path_encoding_bypasses_a_route() {
     let rig = Rig::new(
         "routes-evasion",
         r#"
@@ -426,17 +426,15 @@ fn pools_share_requests_by_weight_and_keep_their_clients() {
 }
 
 #[test]
-fn a_status_is_retried_where_the_route_or_pool_says_so() {
+fn a_status_is_retried_only_where_the_route_or_its_pool_allows_it() {
     let flaky = || {
         HttpBackend::start(|request| match request.number % 2 {
             0 => Answer::sized(503, "busy"),
             _ => Answer::ok("fine"),
         })
     };
-    let rig = Rig::before(
-        "routes-retries",
-        [flaky(), flaky(), flaky()],
-        "",
+    let retrying = flaky();
+    let routes = format!(
         r#"
         [[session.route]]
         path-prefix = "/retried"
@@ -446,8 +444,21 @@ fn a_status_is_retried_where_the_route_or_pool_says_so() {
         retry-on = ["503"]
         retries = 0
         pool = "other"
+        [[session.route]]
+        path-prefix = "/of-pool"
+        pool = "retrying"
+        [[session.route]]
+        path-prefix = "/of-route"
+        retry-on = ["connect", "reset"]
+        pool = "retrying"
+        [[pool]]
+        name = "retrying"
+        retry-on = ["503"]
+        backends = ["{}"]
         "#,
+        retrying.address()
     );
+    let rig = Rig::before("routes-retries", [flaky(), flaky(), flaky()], "", &routes);
     let answer = |line: &str, more: &str| rig.ask("a.example", line, more).status();
     assert_eq!(answer("GET /retried", ""), 200);
     assert_eq!(rig.backends[0].requests().len(), 2);
@@ -456,6 +467,15 @@ fn a_status_is_retried_where_the_route_or_pool_says_so() {
     assert_eq!(answer("GET /retried", ""), 200);
     assert_eq!(answer("GET /once", ""), 503);
     assert_eq!(answer("GET /else", ""), 503);
+    // By the pool's option, unless the route has its own.
+    assert_eq!(answer("GET /of-pool", ""), 200);
+    assert_eq!(retrying.requests().len(), 2);
+    assert_eq!(answer("POST /of-pool", "Content-Length: 0\r\n"), 503);
+    assert_eq!(retrying.requests().len(), 3);
+    assert_eq!(answer("GET /of-pool", ""), 200);
+    assert_eq!(retrying.requests().len(), 4);
+    assert_eq!(answer("GET /of-route", ""), 503);
+    assert_eq!(retrying.requests().len(), 5);
 }
 
 #[test]
@@ -482,7 +502,7 @@ fn a_route_has_time_outs_of_its_own() {
 }
 
 #[test]
-fn the_proxys_own_errors_have_pages() {
+fn error_responses_of_the_proxy_use_the_configured_pages() {
     let folder = Folder::new("routes-pages");
     folder.write("503.html", "<h1>back soon</h1>");
     let door = format!("error-pages = \"{}\"", text(folder.root()));

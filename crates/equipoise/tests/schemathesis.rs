@@ -54,7 +54,7 @@ impl Place {
 }
 
 #[test]
-fn every_answer_is_as_the_description_says_whatever_is_asked() {
+fn every_api_answer_matches_the_openapi_description() {
     let Some(programs) = python_programs("schemathesis") else { return };
     let schemathesis = programs.join("schemathesis");
     let (place, folder) = (Place::find(), Folder::new("schemathesis"));

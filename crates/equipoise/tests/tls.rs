@@ -267,7 +267,7 @@ fn testssl_finds_no_fault() {
 }
 
 #[test]
-fn a_client_that_renegotiates_is_refused_and_harms_nobody() {
+fn a_client_renegotiation_is_refused_and_other_clients_are_served() {
     let certificates = Certificates::new("tls-renegotiation");
     let site = certificates.issue("site", &[NAME], &PKCS_RSA_SHA256);
     let tls = format!("{{ certificates = [{site}] }}");
@@ -375,7 +375,7 @@ fn a_changed_file_is_presented_without_a_command_and_a_wrong_one_is_not() {
 }
 
 #[test]
-fn a_certificate_that_ends_soon_is_said_by_check_log_and_status() {
+fn an_expiring_certificate_is_reported_by_check_log_and_status() {
     let certificates = Certificates::new("tls-expiry");
     let mut params = CertificateParams::new(vec![NAME.to_string()]).expect("a name");
     // rcgen's certificates begin in 1975.
@@ -402,7 +402,7 @@ fn seen_of_clients(backend: &HttpBackend) -> Vec<(String, String)> {
 }
 
 #[test]
-fn backends_learn_clients_certificates_and_nothing_that_a_client_claims() {
+fn backends_receive_verified_client_certificates_and_no_forged_headers() {
     let backend = HttpBackend::echo();
     let other = Certificates::new("tls-other-clients");
     other.issue("mallory", &["mallory.example"], &PKCS_ECDSA_P256_SHA256);
@@ -466,7 +466,7 @@ fn backends_learn_clients_certificates_and_nothing_that_a_client_claims() {
 }
 
 #[test]
-fn check_names_the_file_and_what_does_not_match() {
+fn check_reports_a_key_that_does_not_match_its_certificate() {
     let certificates = Certificates::new("tls-check");
     let backend = HttpBackend::echo();
     let site = certificates.issue("site", &[NAME], &PKCS_ECDSA_P256_SHA256);

@@ -77,7 +77,7 @@ impl Drop for Rig {
 }
 
 #[test]
-fn keys_change_backends_and_the_page_goes_on_after_a_restart() {
+fn keys_change_backends_and_top_reconnects_after_a_restart() {
     let rig = Rig::new("top");
     let mut process = rig.run();
     let mut top = rig.top(80, 24);
@@ -150,7 +150,7 @@ fn the_terminal_is_restored_by_control_c_and_by_signals() {
 }
 
 #[test]
-fn without_a_terminal_it_is_the_status() {
+fn top_without_a_terminal_prints_the_status() {
     let rig = Rig::new("top-piped");
     let _process = rig.run();
     let socket = rig.folder.path("api.sock");
@@ -166,7 +166,7 @@ fn without_a_terminal_it_is_the_status() {
 }
 
 #[test]
-fn no_color_and_an_error_before_the_first_answer() {
+fn top_obeys_no_color_and_exits_if_no_process_answers() {
     let rig = Rig::new("top-plain");
     let mut top = rig.top(80, 24);
     top.wait_for_text("no equipoise answers at");

@@ -282,7 +282,7 @@ mod tests {
     use crate::routes::process::STATUS;
 
     #[tokio::test]
-    async fn a_missing_process_is_named_with_what_to_do() {
+    async fn the_not_running_error_names_the_socket_and_the_start_command() {
         let client = Client::new(Endpoint::Unix("/nonexistent/equipoise.sock".into()));
         let error = client.ask(STATUS, &()).await.unwrap_err();
         assert!(matches!(error, ClientError::NotRunning { .. }));

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_listed_as_rfc_9110_says() {
+    fn etag_lists_match_strongly_and_weakly_by_rfc_9110() {
         let tag = ETag("\"a\"".into());
         for (text, strong, weak) in [
             ("\"a\"", true, true),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_tags_is_told_from_one_that_does_not_match() {
+    fn a_malformed_etag_list_is_an_error_instead_of_a_mismatch() {
         use Malformed::{AnyAmongTags, NoTag};
         let rows: [(&[&[u8]], Malformed); 11] = [
             (&[b"garbage"], NoTag),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn another_state_has_another_tag() {
+    fn a_different_state_has_a_different_etag() {
         assert_eq!(ETag::of(&(1, "a")), ETag::of(&(1, "a")));
         assert_ne!(ETag::of(&(1, "a")), ETag::of(&(2, "a")));
     }

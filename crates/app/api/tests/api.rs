@@ -27,7 +27,7 @@ fn serve(socket: &Path, operator: Arc<Recorder>) -> Client {
 }
 
 #[tokio::test]
-async fn the_client_asks_and_the_operator_is_asked() {
+async fn client_requests_reach_the_operator_with_their_arguments() {
     let folder = Folder::new("asks");
     let operator = Arc::new(Recorder::default());
     let client = serve(&folder.path("api.sock"), Arc::clone(&operator));
@@ -52,7 +52,7 @@ async fn the_client_asks_and_the_operator_is_asked() {
 }
 
 #[tokio::test]
-async fn a_refusal_arrives_with_everything_that_was_said() {
+async fn the_client_receives_the_status_and_all_errors_of_a_refusal() {
     let folder = Folder::new("refusal");
     let errors = vec!["f:1: one".to_owned(), "f:2: two".to_owned()];
     let operator = Arc::new(Recorder { reload_errors: errors.clone(), ..Recorder::default() });
@@ -70,7 +70,7 @@ async fn a_refusal_arrives_with_everything_that_was_said() {
 }
 
 #[tokio::test]
-async fn the_socket_is_private_and_gone_when_it_is_dropped() {
+async fn the_socket_has_mode_0600_and_is_removed_on_drop() {
     let folder = Folder::new("private");
     let path = folder.path("api.sock");
     let listener = ApiUnix::bind(&path).unwrap();
@@ -112,7 +112,7 @@ async fn raw(address: std::net::SocketAddr, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn other_web_pages_can_neither_read_nor_change() {
+async fn requests_with_a_foreign_host_or_origin_are_refused() {
     let operator = Arc::new(Recorder::default());
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -149,7 +149,7 @@ async fn other_web_pages_can_neither_read_nor_change() {
 }
 
 #[tokio::test]
-async fn the_page_is_there_without_a_role_and_may_load_only_its_own_files() {
+async fn dashboard_files_are_served_with_media_types_and_a_strict_csp() {
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_tcp(listener, open_api(&Arc::default()), std::future::pending()));
@@ -161,13 +161,16 @@ async fn the_page_is_there_without_a_role_and_may_load_only_its_own_files() {
         let answer = raw(address, &request).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert!(answer.contains(&format!("content-type: {media_type}; charset=utf-8")), "{answer}");
-        assert!(answer.contains("content-security-policy: default-src 'none'; "), "{answer}");
+        let policy = "content-security-policy: default-src 'none'; script-src 'self'; \
+             style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'";
+        assert!(answer.lines().any(|line| line == policy), "{answer}");
         assert!(path != "/" || answer.contains("<title>equipoise</title>"), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn metrics_are_served_as_openmetrics_to_who_asks_and_as_plain_text_to_others() {
+async fn metrics_are_openmetrics_if_accepted_and_plain_text_otherwise() {
     let listener = ApiTcp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_tcp(listener, open_api(&Arc::default()), std::future::pending()));

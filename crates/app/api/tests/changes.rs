@@ -56,7 +56,7 @@ const PIN: &str = r#"{"vip":"v","flow":"f","backend":"b"}"#;
 const OTHER_PIN: &str = r#"{"vip":"v","flow":"f","backend":"c"}"#;
 
 #[tokio::test]
-async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refused() {
+async fn a_change_with_if_match_needs_the_current_etag() {
     let bed = Bed::new("if-match").await;
     let weight = format!("PUT {BACKEND}/weight");
     let (pins, stream) = ("/v1/pins", "/v1/slices/images");
@@ -108,7 +108,7 @@ async fn a_change_of_what_the_caller_has_seen_is_made_and_of_anything_else_refus
 }
 
 #[tokio::test]
-async fn a_backend_that_is_not_there_meets_no_condition() {
+async fn if_match_on_a_missing_backend_fails() {
     let bed = Bed::new("no-backend").await;
     let add = "PUT /v1/pools/missing/backends/b";
     for tag in ["*", "\"0000000000000000\""] {
@@ -116,14 +116,23 @@ async fn a_backend_that_is_not_there_meets_no_condition() {
         assert_eq!(answered.status, 412, "{answered:?}");
     }
     assert_eq!(bed.ask(add, &[], "{}").await.status, 404, "the operator decides");
+}
+
+#[tokio::test]
+async fn invalid_backend_settings_are_refused_with_422_and_change_nothing() {
+    let bed = Bed::new("invalid-backend").await;
+    let tag = bed.tag(BACKEND).await;
+    let asked = bed.operator.asked();
     for wrong in [r#"{"weight":1001}"#, r#"{"concurrency":0}"#, r#"{"labels":[]}"#, "[]"] {
         let answered = bed.ask(&format!("PUT {BACKEND}"), &[], wrong).await;
         assert_eq!(answered.status, 422, "{wrong} {answered:?}");
     }
+    assert_eq!(bed.operator.asked(), asked);
+    assert_eq!(bed.tag(BACKEND).await, tag);
 }
 
 #[tokio::test]
-async fn a_pin_is_moved_against_only_by_force() {
+async fn a_pinned_slice_moves_to_another_worker_only_with_force() {
     let bed = Bed::new("pinned-slice").await;
     let stream = "/v1/slices/images";
     bed.ask("PUT /v1/slices/images/pins/3", &[], r#"{"worker":"w"}"#).await;
@@ -141,16 +150,27 @@ async fn a_pin_is_moved_against_only_by_force() {
 }
 
 #[tokio::test]
-async fn a_change_without_a_condition_is_made_whatever_the_state_is() {
+async fn a_change_without_if_match_or_with_a_star_is_made_in_any_state() {
     let bed = Bed::new("unconditional").await;
-    let weight = format!("PUT {BACKEND}/weight");
-    for (start, headers) in [(&weight, vec![]), (&weight, vec!["If-Match: *"])] {
-        assert_eq!(bed.ask(start, &headers, r#"{"weight":5}"#).await.status, 200);
+    let (weight, tag) = (format!("PUT {BACKEND}/weight"), bed.tag(BACKEND).await);
+    let mut seen = vec![tag];
+    // The state differs each time.
+    for (headers, new) in
+        [(vec![], 5), (vec!["If-Match: *"], 6), (vec![], 7), (vec!["If-Match: *"], 8)]
+    {
+        let answered = bed.ask(&weight, &headers, &format!(r#"{{"weight":{new}}}"#)).await;
+        assert_eq!(answered.status, 200, "{answered:?}");
+        let backend = bed.ask(&format!("GET {BACKEND}"), &[], "").await;
+        assert_eq!(backend.json()["backend"]["weight"], new, "{backend:?}");
+        assert_eq!(bed.last_line()["after"]["weight"], new);
+        let tag = bed.tag(BACKEND).await;
+        assert!(!seen.contains(&tag), "{tag}");
+        seen.push(tag);
     }
 }
 
 #[tokio::test]
-async fn a_resource_that_has_not_changed_is_not_sent_again() {
+async fn an_unchanged_resource_is_answered_with_304() {
     let bed = Bed::new("not-modified").await;
     for path in [
         BACKEND,
@@ -169,7 +189,7 @@ async fn a_resource_that_has_not_changed_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_line_says_who_changed_what_to_what() {
+async fn an_audit_line_records_caller_and_state_before_and_after() {
     let bed = Bed::new("lines").await;
     bed.ask(&format!("PUT {BACKEND}/weight"), &[], r#"{"weight":5}"#).await;
     let line = bed.last_line();
@@ -215,7 +235,7 @@ async fn a_line_says_who_changed_what_to_what() {
 }
 
 #[tokio::test]
-async fn what_was_refused_is_noted_with_the_reason() {
+async fn a_refused_change_is_audited_with_its_status_and_reason() {
     let errors = vec!["f:1: one".to_owned()];
     let bed = Bed::over("refused", Recorder { reload_errors: errors, ..Recorder::default() }).await;
     for (start, headers, body, status) in [
@@ -243,7 +263,7 @@ async fn what_was_refused_is_noted_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_or_of_another_type_is_a_problem() {
+async fn a_body_of_excessive_size_or_wrong_media_type_is_rejected() {
     let bed = Bed::new("bodies").await;
     let large = format!(r#"{{"toml":"{}"}}"#, "x".repeat(300 << 10));
     let answered = bed.ask("POST /v1/config/check", &[], &large).await;
@@ -255,7 +275,7 @@ async fn a_body_that_is_too_large_or_of_another_type_is_a_problem() {
 }
 
 #[tokio::test]
-async fn a_change_is_finished_and_noted_although_its_caller_has_left() {
+async fn a_change_completes_and_is_audited_after_its_caller_disconnects() {
     use tokio::io::AsyncWriteExt;
     let bed = Bed::new("left").await;
     let mut stream = TcpStream::connect(bed.address).await.unwrap();
@@ -279,7 +299,7 @@ async fn a_change_is_finished_and_noted_although_its_caller_has_left() {
 }
 
 #[tokio::test]
-async fn a_reload_by_signal_is_noted_too() {
+async fn a_reload_by_signal_is_audited() {
     let (folder, operator) = (Folder::new("signal"), Arc::new(Recorder::default()));
     let api = guarded_api(&operator, policy(), folder.path("audit"));
     api.reload_by_signal("SIGHUP").await.unwrap();
@@ -292,7 +312,7 @@ async fn a_reload_by_signal_is_noted_too() {
 }
 
 #[tokio::test]
-async fn a_reload_whose_file_hangs_keeps_no_other_change_waiting() {
+async fn a_reload_with_a_hanging_file_does_not_block_other_changes() {
     let bed = Bed::new("hangs").await;
     let hangs = bed.operator.file.lock().await;
     let reload = bed.ask("POST /v1/reload", &[], "");
@@ -313,7 +333,7 @@ async fn a_reload_whose_file_hangs_keeps_no_other_change_waiting() {
 const FLOOD: usize = 200;
 
 #[tokio::test]
-async fn a_slow_command_gets_its_answer_although_a_flood_of_connections_comes() {
+async fn a_slow_request_is_answered_despite_a_flood_of_connections() {
     let bed = Bed::new("slow").await;
     let hangs = bed.operator.file.lock().await;
     let reload = bed.ask("POST /v1/reload", &[], "");

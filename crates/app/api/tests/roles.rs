@@ -55,7 +55,7 @@ async fn prepare(operator: &Recorder) {
 }
 
 #[tokio::test]
-async fn every_route_lets_in_the_roles_that_it_declares_and_no_other() {
+async fn every_route_admits_exactly_its_declared_roles() {
     let folder = Folder::new("roles");
     let operator = Arc::new(Recorder::default());
     let api = guarded_api(&operator, policy(), folder.path("audit"));
@@ -95,7 +95,7 @@ async fn every_route_lets_in_the_roles_that_it_declares_and_no_other() {
 }
 
 #[test]
-fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() {
+fn changing_routes_need_operate_and_administrative_routes_need_admin() {
     for Declared { method, path, access, .. } in declared::<Recorder>() {
         match (method, path) {
             // The dashboard's files have no state.
@@ -122,7 +122,7 @@ fn what_changes_something_needs_more_than_a_look_and_reloading_needs_the_most() 
 }
 
 #[tokio::test]
-async fn whoever_opens_the_socket_may_everything_and_is_named_by_their_user_id() {
+async fn unix_socket_callers_have_every_right_and_are_audited_by_uid() {
     let folder = Folder::new("socket-roles");
     let operator = Arc::new(Recorder::default());
     let api = guarded_api(&operator, policy(), folder.path("audit"));
@@ -144,7 +144,7 @@ async fn whoever_opens_the_socket_may_everything_and_is_named_by_their_user_id()
 }
 
 #[tokio::test]
-async fn without_tokens_tcp_may_look_and_change_nothing_on_loopback_too() {
+async fn without_tokens_loopback_callers_can_only_read() {
     let operator = Arc::new(Recorder::default());
     let address = on_loopback(open_api(&operator)).await;
     for route in declared::<Recorder>() {
@@ -157,7 +157,7 @@ async fn without_tokens_tcp_may_look_and_change_nothing_on_loopback_too() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
+async fn unauthenticated_requests_get_401_even_for_unknown_routes() {
     let folder = Folder::new("unknown");
     let api = guarded_api(&Arc::default(), policy(), folder.path("audit"));
     let address = on_loopback(api).await;
@@ -178,7 +178,7 @@ async fn whoever_is_not_known_is_asked_who_they_are_whatever_they_ask_for() {
 }
 
 #[tokio::test]
-async fn callers_learn_who_they_are_and_what_they_may_do() {
+async fn the_caller_route_returns_the_name_and_role_of_the_caller() {
     let folder = Folder::new("caller");
     let api = guarded_api(&Arc::default(), policy(), folder.path("audit"));
     let address = on_loopback(api).await;
@@ -190,7 +190,7 @@ async fn callers_learn_who_they_are_and_what_they_may_do() {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
+async fn a_source_with_too_many_failures_gets_429_with_retry_after() {
     let folder = Folder::new("throttled");
     let policy = Policy { failures_per_minute: 3, ..policy() };
     let api = guarded_api(&Arc::default(), policy, folder.path("audit"));
@@ -217,7 +217,7 @@ async fn a_source_that_fails_too_often_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn whoever_may_only_look_cannot_fill_the_audit_log() {
+async fn denied_requests_of_one_caller_are_audited_at_a_limited_rate() {
     let folder = Folder::new("flood");
     let policy = Policy { failures_per_minute: 5, ..policy() };
     let api = guarded_api(&Arc::default(), policy, folder.path("audit"));

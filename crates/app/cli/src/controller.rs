@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_who_plans_or_why_nobody_does_and_what_to_do() {
+    fn the_controller_line_names_the_leader_or_the_problem_and_remedy() {
         let sound = ControllerStatus {
             state: ControllerState::Leads,
             leader: Some("edge-1".into()),

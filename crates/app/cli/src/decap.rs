@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_tell_what_went_wrong_only_if_something_did() {
+    fn totals_list_invalid_packets_only_if_any_were_dropped() {
         let mut counts = Decapsulated::default();
         assert_eq!(totals(&counts), "unpacked: 0 packets, 0 bytes");
         counts.taken = Counter { packets: 2, bytes: 300 };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_has_the_first_bits() {
+    fn a_mask_sets_the_leading_bits() {
         assert_eq!(mask::<4>(0), [0; 4]);
         assert_eq!(mask::<4>(9), [255, 128, 0, 0]);
         assert_eq!(mask::<4>(32), [255; 4]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_named() {
+    fn the_error_for_a_missing_interface_names_it() {
         let error = ifindex("eqp-nowhere").unwrap_err().to_string();
         assert!(error.contains("`eqp-nowhere`") && error.contains("ip link"), "{error}");
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_begins_with_the_backend_and_says_why() {
+    fn a_flow_explanation_starts_with_the_result_and_gives_the_reason() {
         let question = FlowQuestion {
             source: "198.51.100.7:40000".into(),
             vip: "192.0.2.10:443/tcp".into(),

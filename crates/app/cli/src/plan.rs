@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_says_what_why_and_how_old() {
+    fn the_plan_page_shows_actions_their_reasons_and_the_plan_age() {
         let scaling = PlannedScaling {
             mode: PlanMode::Pinned,
             pinned: Some(3),

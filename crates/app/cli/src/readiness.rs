@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_those_of_vips_and_listeners() {
+    fn the_address_is_extracted_from_vip_and_listener_notations() {
         for (listen, address) in [
             ("192.0.2.10:443", "192.0.2.10"),
             ("192.0.2.10:443/tcp", "192.0.2.10"),

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_broken_at_spaces_and_goes_on_indented() {
+    fn a_long_line_is_broken_at_spaces_and_continued_indented() {
         assert_eq!(folded("one two three four\nfive\n", 9), "one two\n  three\n  four\nfive\n");
         assert_eq!(folded("one two", 7), "one two");
         assert_eq!(folded("  aa bb cc\n", 6), "  aa\n  bb\n  cc\n");
@@ -102,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_too_long_stays_whole() {
+    fn a_word_longer_than_the_line_is_not_broken() {
         assert_eq!(folded("abcdefgh ij\n", 4), "abcdefgh\n  ij\n");
         assert_eq!(folded("abcdefgh\n", 4), "abcdefgh\n");
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn colour_codes_do_not_count_towards_the_line_width() {
         let line = "\x1b[31mred\x1b[0m blue\n";
         assert_eq!(folded(line, 8), line);
         assert_eq!(folded(line, 7), "\x1b[31mred\x1b[0m\n  blue\n");
     }
 
     #[test]
-    fn without_a_terminal_lines_have_any_length() {
+    fn lines_are_not_folded_without_a_terminal() {
         let line = "word ".repeat(100);
         assert_eq!(View::PLAIN.fold(line.clone()), line);
     }

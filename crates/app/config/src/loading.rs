@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_load_that_hangs_ends_at_its_deadline_and_says_what_it_waits_for() {
+    async fn a_hanging_load_times_out_and_names_its_unfinished_step() {
         let loader = Loader::default();
         let (gate, waiting) = channel();
         let file = Path::new("f");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_loads_hang_than_there_is_room_for() {
+    async fn a_load_is_refused_while_the_maximum_number_of_loads_hangs() {
         let loader = Loader::default();
         let mut gates = Vec::new();
         for _ in 0..LOADS_MAX {

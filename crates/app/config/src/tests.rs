@@ -85,7 +85,7 @@ fn the_key_of_a_stream_and_its_type_change_the_configuration() {
 }
 
 #[test]
-fn a_value_of_any_type_is_taken_or_named_in_an_error() {
+fn every_rejected_value_has_an_error_that_names_its_option() {
     let values =
         ["1", "-1", "1.5", "true", "'x'", "''", "[]", "[1]", "[[]]", "{}", "{ x = 1 }", "07:32:00"];
     each_option(tables::File::TABLE, &mut |table, option| {
@@ -99,7 +99,7 @@ fn a_value_of_any_type_is_taken_or_named_in_an_error() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_judged() {
+fn a_truncated_file_loads_or_fails_with_a_problem() {
     for end in 0..EVERY_TABLE.len() {
         match outcome(&EVERY_TABLE[..end]) {
             Ok(_) => {}
@@ -109,7 +109,7 @@ fn a_file_cut_anywhere_is_judged() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_levels() {
+fn defaults_of_the_file_equal_the_defaults_of_each_level() {
     assert_eq!(parsed("").config.packet, PacketConfig::default());
     let config = parsed(
         "pool = [{ name = 'p', health = { http = '/' } }]\n\

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn displayed_durations_and_sizes_read_back_equal() {
         for ms in [0, 1, 999, 1_000, 90_000, 60_000, 3_600_000, 86_400_000, 86_400_001] {
             let duration = Duration::from_millis(ms);
             assert_eq!(read_duration(&show_duration(duration)), Some(duration));

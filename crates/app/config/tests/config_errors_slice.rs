@@ -14,7 +14,7 @@ fn stream(more: &str) -> String {
 }
 
 #[test]
-fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
+fn a_valid_stream_loads_without_warnings_or_a_front_door() {
     for more in [
         "",
         "domain = 7\ninterfaces = ['eth0', '10.0.0.7']\npeers = 'w2.internal:7410'\nmulticast = 'off'\norder = 'strict'",
@@ -32,7 +32,7 @@ fn a_stream_is_taken_without_complaint_and_needs_no_front_door() {
 }
 
 #[test]
-fn what_is_wrong_or_odd_is_said_where_it_stands() {
+fn invalid_or_ineffective_stream_options_are_reported() {
     let rows: &[(&str, &str)] = &[
         (
             "slice = 3",
@@ -106,7 +106,7 @@ fn what_is_wrong_or_odd_is_said_where_it_stands() {
 }
 
 #[test]
-fn a_key_needs_a_type_that_has_it() {
+fn a_key_needs_an_idl_type_with_that_field() {
     let rows: &[(&str, &str)] = &[
         (
             "key = 'a.'",
@@ -147,7 +147,7 @@ fn a_key_needs_a_type_that_has_it() {
 }
 
 #[test]
-fn a_folder_of_checkpoints_is_an_absolute_path() {
+fn a_relative_checkpoint_folder_is_rejected() {
     let shown = said(&stream("order = 'stateful'\ncheckpoint = { folder = 'states' }"));
     let wrong = "f:5:25: slice.images.checkpoint.folder: 'states' is not a folder; accepted: an absolute path";
     assert!(shown.starts_with(wrong), "{shown}");

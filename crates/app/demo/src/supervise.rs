@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_says_where_it_listens() {
+    fn the_ready_line_of_a_child_yields_its_ports() {
         assert_eq!(
             parse_ready("ready http=1 tcp=2 udp=3\n"),
             Some(Ports { http: 1, tcp: 2, udp: 3 })

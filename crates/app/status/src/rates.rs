@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_is_that_of_the_requests_in_the_window() {
+    fn a_mean_covers_only_the_requests_in_the_window() {
         let subject = Subject::Backend { pool: "web".into(), backend: "a".into() };
         let (mut window, start) = (RateWindow::default(), Instant::now());
         let totals = |requests: u64, service_ms: u64, queue_ms: u64| Totals {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_been_sampled_or_began_anew_has_no_rate() {
+    fn unsampled_or_reset_counters_have_no_rate() {
         let subject = Subject::FrontDoor("web".into());
         let (mut window, start) = (RateWindow::default(), Instant::now());
         assert_eq!(window.rates(start, &subject, totals(5)), Rates::default());

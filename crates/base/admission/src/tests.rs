@@ -31,7 +31,7 @@ async fn evicted<const N: usize>(passes: [&Pass<u8, &'static str>; N]) -> [bool;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_without_room_loses_its_own_connection_that_was_silent_longest() {
+async fn a_source_at_its_limit_loses_its_longest_idle_connection() {
     let port = port();
     let (a, b) = (enter(&port, 1), enter(&port, 1));
     advance(SECOND).await;
@@ -44,7 +44,7 @@ async fn a_source_without_room_loses_its_own_connection_that_was_silent_longest(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_port_takes_from_the_source_that_has_most_whoever_comes() {
+async fn a_full_port_evicts_from_the_source_with_the_most_connections() {
     let port = port();
     let small = enter(&port, 1);
     advance(SECOND).await;
@@ -55,7 +55,7 @@ async fn a_full_port_takes_from_the_source_that_has_most_whoever_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_makes_room_for_others_is_bounded_itself_and_never_evicted() {
+async fn a_proven_member_has_a_connection_limit_and_is_never_evicted() {
     let port = port();
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -76,7 +76,7 @@ async fn a_member_makes_room_for_others_is_bounded_itself_and_never_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_members_have_all_the_room_others_are_refused() {
+async fn connections_are_refused_while_members_hold_every_place() {
     let limits = Limits { by_member_max: 5, ..port().limits };
     let port = Port::new(limits);
     let _held: Vec<_> = (0..5)
@@ -90,7 +90,7 @@ async fn where_members_have_all_the_room_others_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_connection_proves_nothing_any_more() {
+async fn an_evicted_connection_cannot_prove_its_member() {
     let port = port();
     let mut late = enter(&port, 1);
     let _others = [enter(&port, 1), enter(&port, 1)];
@@ -101,7 +101,7 @@ async fn an_evicted_connection_proves_nothing_any_more() {
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_answered_stays_while_a_flood_comes_and_goes() {
+async fn a_connection_being_answered_is_not_evicted_during_a_flood() {
     let port = port();
     let slow = enter(&port, 1);
     let answer = slow.activity().answering(WITHIN);
@@ -120,7 +120,7 @@ async fn a_connection_that_is_answered_stays_while_a_flood_comes_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_takes_too_long_keeps_no_place() {
+async fn an_overdue_answer_no_longer_protects_its_connection() {
     let port = port();
     let slow = enter(&port, 1);
     let _answer = slow.activity().answering(WITHIN);
@@ -130,7 +130,7 @@ async fn an_answer_that_takes_too_long_keeps_no_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_are_answered_a_source_with_most_gives_a_place_to_a_smaller_one_only() {
+async fn if_all_are_answered_only_a_smaller_source_evicts_a_connection() {
     let port = port();
     let passes = [enter(&port, 1), enter(&port, 2), enter(&port, 2)];
     let _answers = passes.each_ref().map(|pass| pass.activity().answering(WITHIN));

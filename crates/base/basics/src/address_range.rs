@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_covers_longer_ones_of_its_own() {
+    fn a_prefix_covers_equal_and_longer_prefixes_within_it() {
         assert!(range("10.0.0.0", 8).covers(&range("10.1.0.0", 16)));
         assert!(range("10.0.0.0", 8).covers(&range("10.9.0.0", 8)));
         assert!(range("::", 0).covers(&range("10.1.0.0", 16)));

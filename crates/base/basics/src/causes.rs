@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_there_once() {
+    fn an_error_text_contains_each_cause_once() {
         let refused = Chained("connection refused", None);
         let inner = Chained("cannot connect: connection refused", Some(Box::new(refused)));
         let outer = Chained("no answer", Some(Box::new(inner)));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eligibility_by_the_whole_table() {
+    fn eligibility_follows_admin_state_health_and_weight() {
         use AdminState::{Down, Drain, Up};
         use Eligibility as E;
         use Health::{Healthy, Unhealthy, Unknown};
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_said_anything_of_is_eligible() {
+    fn a_backend_with_default_state_health_and_weight_is_eligible() {
         let found = eligibility(AdminState::default(), Health::default(), Weight::default());
         assert_eq!(found, Eligibility::Eligible);
     }

@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_names_no_weight_has_1() {
+    fn the_default_weight_is_one() {
         assert_eq!(Weight::default().get(), 1);
     }
 
     #[test]
-    fn a_weight_is_a_number_where_it_is_written() {
+    fn a_weight_is_serialized_and_displayed_as_a_number() {
         let weight = Weight::new(70).unwrap();
         assert_eq!(serde_json::to_value(weight).unwrap(), 70);
         assert_eq!(serde_json::from_value::<Weight>(70.into()).unwrap(), weight);
@@ -92,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn the_error_says_what_is_accepted() {
+    fn the_error_names_the_value_and_the_accepted_range() {
         let error = Weight::new(1001).unwrap_err().to_string();
         assert!(error.contains("1001") && error.contains("0..=1000"), "{error}");
     }
 
     #[test]
-    fn the_schema_says_the_range() {
+    fn the_schema_contains_the_accepted_range() {
         let schema = serde_json::to_value(schemars::schema_for!(Weight)).unwrap();
         assert_eq!(schema["type"], "integer");
         assert_eq!((&schema["minimum"], &schema["maximum"]), (&0.into(), &1000.into()));

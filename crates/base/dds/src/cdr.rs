@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_version_1_little_endian() {
+    fn the_encoder_writes_xcdr_version_1_little_endian() {
         let mut buffer = vec![9; 100];
         let mut encoder = Encoder::new(&mut buffer);
         encoder.i32(1);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_prefix_of_a_sample_is_one_and_none_panics() {
+    fn truncated_samples_are_rejected_as_too_short() {
         for sample in SAMPLES {
             for length in 0..sample.len() - 1 {
                 assert_eq!(
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_is_refused() {
+    fn a_sequence_length_beyond_the_sample_is_refused() {
         let cdr = [0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4];
         let mut decoder = Decoder::new(&cdr).unwrap();
         assert_eq!(decoder.octets(), Err(Malformed::Short));

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_become_what_cyclone_reads() {
+    fn settings_are_converted_to_cyclone_dds_xml() {
         let settings = Settings {
             interfaces: vec!["lo".into(), "10.0.0.7".into()],
             peers: vec!["10.0.0.8:7410".into()],
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     #[cfg(not(feature = "security"))]
-    fn security_that_is_not_built_in_is_refused_and_not_left_out() {
+    fn security_settings_are_refused_in_a_build_without_security() {
         let file = tempfile("<CycloneDDS><Domain><Security/></Domain></CycloneDDS>");
         let inline = "<CycloneDDS><Domain><DDSSecurity></DDSSecurity></Domain></CycloneDDS>";
         for more in [inline.to_string(), format!("file://{}", file.display())] {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_whose_port_another_socket_has_by_chance_is_named_with_those_that_are_safe() {
+    fn a_domain_with_an_occupied_port_is_refused_naming_the_port() {
         let taken = (102..214).find_map(|number: u16| {
             let port = 7400 + 250 * number;
             let is_free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_leave_their_attribute() {
+    fn interface_names_are_escaped_in_the_xml() {
         let settings = Settings { interfaces: vec!["a\"/><b".into()], ..Settings::default() };
         assert!(settings.xml().contains("name=\"a&quot;/>&lt;b\""));
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_sample_is_told_by_its_line() {
+    fn the_topic_of_dropped_samples_is_parsed_from_the_log() {
         let line = "data(application, vendor 1.16): 1105e70:4c3ab2fb:b1d51a8e:1002 #1: deserialization \
                     a/b/dpslb::ClientItem failed (for reasons unknown)";
         assert_eq!(dropped_of(line), Some("a/b"));

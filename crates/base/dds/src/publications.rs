@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_writer_of_a_topic_is_told_of_with_its_type_until_it_goes() {
+    fn each_writer_of_a_topic_is_listed_with_type_until_deletion() {
         let (here, there) = (participant(119), participant(119));
         let mut seen = here.publications("items").unwrap();
         let writer = |participant: &Participant, qos: &Qos, type_name: &str| {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_ros_2_meet_by_their_name_and_without_a_key() {
+    fn ros_2_types_match_by_name_and_without_a_key() {
         let (here, there) = (participant(120), participant(120));
         let named = |participant: &Participant, name: &str| -> Topic {
             participant.topic_named("rt/items", &DATA_ITEM, name).unwrap()

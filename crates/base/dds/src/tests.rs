@@ -78,7 +78,7 @@ fn a_sample_that_was_serialized_once_is_written_by_two_writers_and_outlives_both
 }
 
 #[test]
-fn samples_come_as_they_were_written_in_order_with_writer_and_time() {
+fn samples_arrive_unchanged_and_in_order_with_writer_and_timestamp() {
     let here = participant(10);
     let topic = here.topic("items", &DATA_ITEM).unwrap();
     let reader = topic.reader(&Qos::default()).unwrap();
@@ -118,7 +118,7 @@ fn a_sample_outlives_its_reader() {
 }
 
 #[test]
-fn partitions_keep_apart() {
+fn a_reader_receives_samples_of_its_own_partition_only() {
     let here = participant(12);
     let topic = here.topic("items", &DATA_ITEM).unwrap();
     let of = |name: &str| Qos { partition: Some(name.into()), ..Qos::default() };
@@ -137,7 +137,7 @@ fn partitions_keep_apart() {
 }
 
 #[test]
-fn a_late_reader_gets_what_a_transient_local_writer_keeps() {
+fn a_late_reader_receives_the_last_sample_from_transient_local_writers() {
     let here = participant(13);
     let topic = here.topic("items", &DATA_ITEM).unwrap();
     let qos = Qos { transient_local: true, keep_last: Some(1), ..Qos::default() };
@@ -152,7 +152,7 @@ fn a_late_reader_gets_what_a_transient_local_writer_keeps() {
 }
 
 #[test]
-fn what_is_no_sample_of_the_type_is_not_written() {
+fn a_writer_refuses_samples_that_do_not_match_its_type() {
     let here = participant(14);
     let writer = here.topic("items", &DATA_ITEM).unwrap().writer(&Qos::default()).unwrap();
     let good = item(1, 1);
@@ -166,7 +166,7 @@ fn what_is_no_sample_of_the_type_is_not_written() {
 }
 
 #[test]
-fn settings_of_a_domain_are_one_for_the_process_and_go_with_its_last_user() {
+fn an_open_domain_refuses_other_settings_until_its_last_user_ends() {
     let first = Domain::open(15, &loopback()).unwrap();
     let second = Domain::open(15, &loopback()).unwrap();
     let other = Settings { lease: Duration::from_secs(9), ..loopback() };
@@ -178,7 +178,7 @@ fn settings_of_a_domain_are_one_for_the_process_and_go_with_its_last_user() {
 }
 
 #[test]
-fn settings_that_are_none_are_refused() {
+fn invalid_domain_settings_are_refused_and_discarded() {
     let wrong =
         Settings { more: Some("<CycloneDDS><Nonsense/></CycloneDDS>".into()), ..loopback() };
     assert!(matches!(
@@ -218,7 +218,7 @@ fn a_waker_ends_a_wait_from_another_thread() {
 }
 
 #[test]
-fn a_writer_that_goes_is_no_longer_among_the_readers_writers() {
+fn a_deleted_writer_is_removed_from_the_readers_matched_writers() {
     let here = participant(19);
     let topic = here.topic("items", &DATA_ITEM).unwrap();
     let reader = topic.reader(&Qos::default()).unwrap();
@@ -270,7 +270,7 @@ fn samples_of_another_type_under_the_same_name_are_counted_and_dropped() {
 }
 
 #[test]
-fn types_that_are_not_assignable_do_not_meet() {
+fn types_that_are_not_assignable_do_not_match() {
     let (here, there) = (strangers(22, 29), strangers(23, 29));
     let reader = here.topic("items", &DATA_ITEM).unwrap().reader(&Qos::default()).unwrap();
     // A pair that matches, which shows that discovery is complete.
@@ -322,7 +322,7 @@ fn one_in_ten_packets_lost_loses_no_sample() {
 }
 
 #[test]
-fn a_participant_whose_death_is_announced_is_forgotten_at_once_and_holds_up_no_writer() {
+fn a_participant_announced_dead_is_removed_and_blocks_no_writer() {
     let (alive, dead) = (strangers(34, 36), strangers(35, 36));
     let items = |of: &Participant| of.topic("items", &DATA_ITEM).unwrap();
     let reader = items(&dead).reader(&Qos::default()).unwrap();

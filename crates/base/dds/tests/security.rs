@@ -135,7 +135,7 @@ fn certificates(folder: &Folder, authority: &str, names: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn only_those_with_a_certificate_of_the_same_authority_hear_each_other() {
+fn participants_exchange_samples_only_within_their_own_authority() {
     let folder = Folder::new("dds-security");
     let ours = certificates(&folder, "ours", &["talker", "listener"]);
     let theirs = certificates(&folder, "theirs", &["talker", "listener"]);
@@ -163,7 +163,7 @@ fn only_those_with_a_certificate_of_the_same_authority_hear_each_other() {
 }
 
 #[test]
-fn without_what_the_configuration_names_nobody_takes_part() {
+fn a_participant_with_a_missing_key_or_altered_permissions_is_refused() {
     let folder = Folder::new("dds-security-gone");
     let ours = certificates(&folder, "ours", &["one", "two"]);
     let refused = |domain, file: &str| {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_short_on_this_machine_does_not_blame_the_backend() {
+    fn resource_exhaustion_on_this_machine_does_not_blame_the_backend() {
         let rows = [
             (libc::EMFILE, false, "not checked: no file descriptor left on this machine"),
             (libc::ENFILE, false, "not checked: no file descriptor left on this machine"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_name_what_came_and_what_was_wanted() {
+    fn error_texts_name_the_status_and_accepted_ranges_or_the_timeout() {
         let status = |wanted: &[(u16, u16)]| {
             CheckError::Status { got: 503, wanted: wanted.into() }.to_string()
         };

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_to_the_share_comes_back() {
+    fn the_shortfall_is_the_number_of_backends_missing_to_the_threshold() {
         for (share, total, eligible, want) in
             [(0.5, 4, 4, 0), (0.5, 4, 2, 0), (0.5, 4, 1, 1), (0.5, 4, 0, 2), (0.0, 4, 0, 0)]
         {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_outside_its_range_is_taken_for_the_nearest_bound() {
+    fn a_share_outside_its_range_is_clamped() {
         assert_eq!(floor(4, -1.0), 0);
         assert_eq!(floor(4, 7.0), 4);
         assert_eq!(floor(0, 0.5), 0);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_turns_as_the_table_says() {
+    fn each_check_result_changes_the_state_as_in_the_table() {
         // rise 2, fall 3: all reachable pairs of verdict and consecutive contrary results.
         let rules = rules(2, 3);
         let table = [
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ejected_backend_is_out_whatever_its_checks_say_and_returns_only_if_they_pass() {
+    fn an_ejection_overrides_the_verdict_of_checks_until_it_expires() {
         let start = Instant::now();
         for (verdict, after) in [(Unknown, Unknown), (Healthy, Healthy), (Unhealthy, Unhealthy)] {
             let mut state = BackendHealth { verdict, ..BackendHealth::default() };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_go_on_counting_during_an_ejection() {
+    fn checks_are_counted_during_an_ejection() {
         let mut state = BackendHealth::default();
         let until = state.eject(&passive(), Connection, Instant::now());
         assert_eq!(state.checked(false, &rules(1, 1)).map(|v| v.health), Some(Unhealthy));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn without_checks_nothing_is_known_but_an_ejection_stands() {
+    fn without_checks_health_is_unknown_unless_the_backend_is_ejected() {
         let mut state = BackendHealth::default();
         state.checked(false, &rules(1, 1));
         state.unchecked();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_check_starts_its_row_anew_and_keeps_the_verdict() {
+    fn a_changed_check_resets_the_count_and_keeps_the_verdict() {
         let mut state = BackendHealth::default();
         state.checked(true, &rules(1, 2));
         state.checked(false, &rules(1, 2));

@@ -14,7 +14,7 @@ const BLOCK: usize = 8 << 20;
 const OTHERS: usize = BLOCK / 8;
 
 #[test]
-fn bytes_are_counted_whatever_thread_frees_them() {
+fn bytes_are_counted_even_if_another_thread_frees_them() {
     let before = allocated_bytes();
     let mut blocks: Vec<Vec<u8>> =
         (0..200).map(|_| thread::spawn(|| vec![1; BLOCK / 100]).join().unwrap()).collect();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_decides_and_a_list_of_allowed_ones_excludes_the_rest() {
+    fn the_longest_prefix_decides_and_an_allow_list_denies_other_addresses() {
         let all = AccessList::default();
         assert!(all.allows_all() && allowed(&all, "192.0.2.1") && allowed(&all, "::1"));
         let some = list(&["10.0.0.0/8", "2001:db8::/32"], &["10.1.0.0/16"]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_where_the_answer_changes() {
+    fn changes_lists_the_addresses_at_which_the_decision_changes() {
         let some = list(&["10.0.0.0/8", "10.1.2.0/24"], &["10.1.0.0/16"]);
         let expected =
             ["0.0.0.0", "10.0.0.0", "10.1.0.0", "10.1.2.0", "10.1.3.0", "10.2.0.0", "11.0.0.0"];
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_search_of_all_prefixes(
+        fn an_access_list_agrees_with_a_search_of_all_prefixes(
             allowed in prop::collection::vec(prefix(), 0..8),
             denied in prop::collection::vec(prefix(), 0..8),
             (client, _) in prefix(),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_understand_differently_is_refused() {
+    fn an_ambiguous_path_is_refused() {
         for path in [
             "",
             "admin",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_neither_port_nor_capital_letters_nor_a_dot_at_its_end() {
+    fn a_host_is_normalized_without_port_capitals_or_trailing_dot() {
         for (value, name) in [
             ("a.example", "a.example"),
             ("A.Example", "a.example"),

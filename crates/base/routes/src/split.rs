@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_those_of_the_weights() {
+    fn shares_are_in_proportion_to_the_weights() {
         let split = Split::new([90, 0, 10]).expect("weights");
         assert_eq!(split.weights().collect::<Vec<_>>(), [90, 0, 10]);
         let mut counts = [0u32; 3];
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_canary_keeps_those_that_it_has() {
+    fn a_canary_with_more_weight_keeps_its_requests() {
         let (small, large) =
             (Split::new([95, 5]).expect("weights"), Split::new([80, 20]).expect("weights"));
         for n in 0..10_000u64 {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_cannot_end_its_header() {
+    fn a_certificate_subject_is_escaped_for_a_header_field() {
         for (name, subject) in [
             ("alice", "CN=alice, O=Example"),
             ("50%", "CN=50%25, O=Example"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_of_other_programs_are_no_subjects() {
+    fn is_subject_accepts_only_the_format_of_equipoise() {
         for fine in ["CN=a", "C=DE, O=A\\, B+OU=x, Email=a@b", "1.2.3.4=#0c01, uid=7", "CN="] {
             assert!(is_subject(fine), "{fine}");
         }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn alternative_names_are_those_whose_type_is_certain() {
+    fn only_alternative_names_of_unambiguous_type_are_returned() {
         use rcgen::SanType;
         let text = |text: &str| text.to_string().try_into().unwrap();
         let mut params = CertificateParams::default();
@@ -265,9 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn authorities_have_to_be_certificates() {
+    fn client_authorities_that_are_not_certificates_are_refused() {
         let pem = certificate("ca").pem();
-        assert!(Clients::from_pem(&pem, true).is_ok());
-        assert_eq!(Clients::from_pem("", true), Err(CertificateError::NoCertificate));
+        let key = KeyPair::generate().unwrap().serialize_pem();
+        let empty = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for required in [true, false] {
+            let read = |text: &str| Clients::from_pem(text, required);
+            assert!(read(&pem).is_ok() && read(&(key.clone() + &pem)).is_ok());
+            for text in ["", "ca", &key] {
+                assert_eq!(read(text), Err(CertificateError::NoCertificate), "{text}");
+            }
+            assert_eq!(read(&pem.replacen('M', "!", 1)), Err(CertificateError::Pem));
+            for text in [empty, &(pem.clone() + empty)] {
+                let refused = matches!(read(text), Err(CertificateError::Unusable(_)));
+                assert!(refused, "{text}: {:?}", read(text));
+            }
+        }
     }
 }

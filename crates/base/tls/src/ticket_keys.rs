@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn each_six_hours_a_key_comes_and_one_goes() {
+    fn rotation_adds_a_key_and_removes_one_every_six_hours() {
         let mut keys = TicketKeys::default();
         for (hour, expected) in [
             (0, &[0, 6][..]),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_of_a_clock_ahead_exactly_if_a_rotation_would_delete_one_from_the_future() {
+    fn keys_count_as_ahead_only_if_rotation_deletes_a_future_key() {
         let clocks = (0..40).map(|ahead| {
             let keys = TicketKeys::default().rotated(at(100 + ahead)).unwrap().unwrap();
             let rotated = keys.rotated(at(100)).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_lives_for_six_hours_at_least_and_for_twelve_at_most() {
+    fn a_ticket_is_valid_for_six_to_twelve_hours() {
         let keys = TicketKeys::default().rotated(at(0)).unwrap().unwrap();
         let next = keys.rotated(at(6)).unwrap().unwrap();
         let early = keys.current(at(0)).unwrap().seal(b"early").unwrap();

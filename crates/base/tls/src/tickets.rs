@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_store_shared_keys_serve_their_time_and_then_those_of_the_process() {
+    fn without_the_store_process_keys_replace_expired_shared_keys() {
         let begin = SystemTime::now();
         let at = |hours: u64| begin + Duration::from_secs(hours * 3600);
         let keys = TicketKeys::default().rotated(begin).unwrap().unwrap();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_gets_its_names_at_once_and_then_what_is_new() {
+    async fn a_node_receives_its_names_at_once_and_then_only_changes() {
         let desk = NodeDesk::new();
         let empty = desk.answer("n1", asks(&["a"], None)).await;
         assert!(empty.names.is_empty() && desk.is_used());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_given_is_used_when_every_node_that_asks_has_it() {
+    async fn an_edition_is_in_use_once_every_recent_node_confirms_it() {
         let desk = NodeDesk::new();
         for node in ["n1", "n2"] {
             desk.answer(node, asks(&[], None)).await;

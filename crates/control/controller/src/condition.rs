@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_why_no_plans_come_and_nothing_while_they_do() {
+    fn late_plans_and_lasting_store_failures_are_reported_with_their_reason() {
         let late = Condition { plan_age: Duration::from_secs(43), ..sound() };
         let (nobody, other) = (None, Some("c2".to_string()));
         let cases = [
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_period_makes_nobody_late_and_a_short_one_leaves_time_for_an_election() {
+    fn plans_are_late_after_five_periods_and_at_least_five_seconds() {
         let aged = |age_ms: u64, period_ms: u64| Condition {
             plan_age: Duration::from_millis(age_ms),
             period: Duration::from_millis(period_ms),

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_of_all_nodes_at_once_is_the_controllers_own_fault() {
+    fn silence_of_all_nodes_at_once_is_attributed_to_the_controller() {
         let deaf = |nodes, controllers, other: &str| Some((nodes, controllers, other.to_string()));
         let (all, none) = ("n1 n2 n3 c2 c3", "");
         let others = [("c2", "n1 n2 n3 c1 c3"), ("c3", "n1 n2 n3 c1 c2")];
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_count_before_controllers_and_the_one_that_just_led_is_left_out() {
+    fn ranking_prefers_node_reports_to_controllers_and_skips_the_last_leader() {
         let all = witnesses(&[("c2", "n1 n2 c1"), ("c3", "n1 c1 c2")]);
         let heard = |nodes, controllers| Heard { nodes, controllers };
         assert_eq!(all.best(None), Some(("c2", heard(2, 1))));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_just_started_or_is_older_says_nothing_of_those_that_it_does_not_hear() {
+    fn witnesses_with_a_new_or_outdated_controller_are_not_settled() {
         assert!(witnesses(&[("c2", ""), ("c3", "")]).all_settled());
         assert!(!witnesses(&[("c2", ""), ("?c3", "")]).all_settled());
         let mut older = witnesses(&[("c2", "n1")]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_the_store_and_tells_of_controllers_that_are_away() {
+    fn a_hearing_record_reads_back_and_names_absent_controllers() {
         let (hears, controllers) = (names("n1"), names("c1 c4"));
         let version = "0.1.0".to_string();
         let record = HearingRecord { version, is_settled: true, hears, controllers };

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_makes_a_member_late_and_then_gone() {
+    fn a_members_state_follows_its_silence_and_the_planned_standing() {
         use MemberState::{Alive, Gone, Late};
         let rows = [
             (0, 1000, None, Alive),

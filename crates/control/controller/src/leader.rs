@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_falls_silent_and_comes_back_is_named_each_time() {
+    fn a_node_that_falls_silent_or_returns_is_reported_each_time() {
         use Standing::{Draining, Gone, Joining, Late, Present};
         let mut before = plan(&[]);
         for (now, named) in [
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_refused_again_and_again_is_said_once() {
+    fn a_repeatedly_refused_scaling_step_is_reported_once() {
         let mut known = BTreeSet::new();
         for (refused, is_said) in [(2, true), (2, false), (1, false), (0, false), (1, true)] {
             let step = Step { refused, ..Step::default() };

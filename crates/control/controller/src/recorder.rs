@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reported_can_be_asked_for() {
+    fn a_recorded_load_is_returned_by_a_query_of_its_node() {
         let recorder = Recorder::default();
         let pressure = Pressure { io: Some(7.0), ..Pressure::default() };
         let load = Reported { cpu: 105.0, memory: 20.0, net: None };

@@ -312,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fine_report_is_believed_and_survives_the_wire() {
+    fn a_valid_report_passes_the_check_and_survives_serialization() {
         assert_eq!(fine().check(), Ok(()));
         let text = serde_json::to_string(&fine()).unwrap();
         assert_eq!(serde_json::from_str::<NodeReport>(&text).unwrap(), fine());
     }
 
     #[test]
-    fn a_report_of_a_later_version_is_read_as_far_as_it_is_known() {
+    fn unknown_fields_in_a_report_are_ignored() {
         let mut report = fine();
         report.permits = Some(Permits { free: 1, queued: 2 });
         report.occupancy = Some(Occupancy { in_flight: 3.0, queued: 2.0, limit: 4.0 });
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_with_a_number_that_cannot_be_is_refused() {
+    fn a_tally_with_an_invalid_number_is_refused() {
         for demand in [-1.0, f64::NAN, f64::INFINITY] {
             let mut report = fine();
             let tally = Tally { demand, ..Tally::default() };
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_lies_says_where() {
+    fn an_invalid_report_is_refused_with_the_field_and_value() {
         let with = |change: fn(&mut NodeReport)| {
             let mut report = fine();
             change(&mut report);

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_add_up_and_small_changes_are_not_told() {
+    fn rates_are_summed_over_nodes_and_small_changes_not_published() {
         let (a, b) = (rates(&[(1, 10.0), (2, 5.0)]), rates(&[(1, 30.0)]));
         let told = together([&a, &b].into_iter(), &SourceRates::new());
         assert_eq!(told, rates(&[(1, 40.0), (2, 5.0)]));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_kept() {
+    fn only_the_largest_rates_are_kept() {
         let many = (0..255).map(|n| (prefix(n), f64::from(n)));
         assert_eq!(largest(many, 2), rates(&[(254, 254.0), (253, 253.0)]));
     }

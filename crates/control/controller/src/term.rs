@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_is_the_revision_of_coming_to_the_office_unless_more_was_told() {
+    fn a_term_is_the_election_revision_or_above_the_newest_known() {
         for (created, newest, term, is_stored) in
             [(9, 0, 9, true), (9, 7, 9, true), (9, 9, 10, false), (9, 1000, 1001, false)]
         {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_leader_said_itself_is_no_claim() {
+    fn editions_up_to_the_leaders_own_are_no_claims() {
         let mut office = OfficeTerm::after(9, 7);
         let said = [("a", of(9, 40)), ("b", of(7, 900)), ("c", of(0, 0))];
         assert_eq!(office.hear(of(9, 40), said.into_iter()), []);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn later_instructions_than_ones_own_are_overtaken() {
+    fn a_leader_takes_a_term_above_later_reported_instructions() {
         // Claims of the same term and of a later one.
         for claimed in [of(9, 41), of(5000, 3)] {
             let mut office = OfficeTerm::after(9, 7);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_liar_is_believed_once_and_not_far() {
+    fn a_nodes_claim_raises_the_term_once_and_within_a_bound() {
         let mut office = OfficeTerm::after(9, 7);
         let far = of(u64::MAX, 1);
         let heard = office.hear(of(9, 40), [("liar", far)].into_iter());

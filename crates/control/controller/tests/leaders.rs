@@ -23,7 +23,7 @@ async fn watch_order(handle: ControllerHandle) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_the_others_publish_what_it_planned() {
+async fn one_controller_leads_and_the_others_publish_its_plans() {
     let scratch = Folder::new("two");
     let store = Arc::new(store_in(&scratch).await);
     let one = start("one", store.clone(), stage(&["a"]));
@@ -41,7 +41,7 @@ async fn one_leads_the_others_publish_what_it_planned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_leader_steps_down_another_goes_on_at_once() {
+async fn another_controller_continues_within_a_second_when_the_leader_stops() {
     let scratch = Folder::new("step-down");
     let store = Arc::new(store_in(&scratch).await);
     let one = start("one", store.clone(), stage(&["slow", "fast"]));
@@ -93,7 +93,7 @@ async fn a_leader_that_dies_is_replaced_within_three_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_store_forgot_goes_on_above_what_nodes_go_by() {
+async fn a_leader_takes_a_term_above_the_editions_that_nodes_applied() {
     let scratch = Folder::new("forgot");
     let store = Arc::new(store_in(&scratch).await);
     let one = start("one", store.clone(), stage(&["a"]));

@@ -12,6 +12,7 @@ use equipoise_core::AdminState;
 use equipoise_core::load::{ClassRate, ClassRates};
 use equipoise_planner::elastic::{Elasticity, Mode, Scaling};
 use equipoise_planner::{NameSpec, NodePlan, Standing};
+use equipoise_store::{Key, Store};
 use equipoise_testkit::Folder;
 use support::{Flaky, newer, report, stage, start, store_in, until};
 
@@ -22,7 +23,7 @@ fn weight(instructions: &equipoise_controller::Instructions, backend: &str) -> u
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_plans_each_period_from_what_nodes_say() {
+async fn the_controller_plans_each_period_from_node_reports() {
     let scratch = Folder::new("plans");
     let controller = start("one", Arc::new(store_in(&scratch).await), stage(&["slow", "fast"]));
     let handle = controller.handle();
@@ -47,7 +48,7 @@ async fn it_plans_each_period_from_what_nodes_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_it_goes_on_from_the_stored_plan() {
+async fn after_a_crash_the_controller_continues_from_the_stored_plan() {
     let scratch = Folder::new("crash");
     let store = store_in(&scratch).await;
     let controller = start("one", Arc::new(store.clone()), stage(&["slow", "fast"]));
@@ -77,7 +78,7 @@ async fn after_a_crash_it_goes_on_from_the_stored_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overloaded_node_is_told_to_keep_half_and_its_peers_to_share_the_rest() {
+async fn an_overloaded_node_keeps_half_and_its_peers_share_the_rest() {
     let scratch = Folder::new("dispatch");
     let controller = start("one", Arc::new(store_in(&scratch).await), stage(&["x"]));
     let handle = controller.handle();
@@ -111,7 +112,7 @@ async fn an_overloaded_node_is_told_to_keep_half_and_its_peers_to_share_the_rest
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lying_report_is_refused_and_counted_and_changes_nothing() {
+async fn an_invalid_report_is_refused_counted_and_changes_nothing() {
     let scratch = Folder::new("liar");
     let controller = start("one", Arc::new(store_in(&scratch).await), stage(&["a"]));
     let handle = controller.handle();
@@ -131,7 +132,7 @@ async fn a_lying_report_is_refused_and_counted_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_claims_many_cores_gets_a_little_more_each_period_up_to_a_bound() {
+async fn claimed_capacity_is_granted_in_bounded_steps_up_to_a_maximum() {
     let scratch = Folder::new("claims");
     let stage = stage(&["a"]);
     let www = NameSpec { nodes: ["n1", "n2"].map(str::to_string).into() };
@@ -163,7 +164,7 @@ async fn a_node_that_claims_many_cores_gets_a_little_more_each_period_up_to_a_bo
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_store_instructions_go_on_and_it_says_so() {
+async fn without_the_store_instructions_stay_and_the_problem_is_reported() {
     let scratch = Folder::new("store-lost");
     let store = Flaky::new(store_in(&scratch).await);
     let controller = start("one", store.clone(), stage(&["a"]));
@@ -190,7 +191,7 @@ async fn without_the_store_instructions_go_on_and_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn plans_that_the_store_does_not_take_are_followed_and_it_is_said_though_it_can_be_read() {
+async fn plans_refused_by_the_store_are_published_and_a_problem_reported() {
     let scratch = Folder::new("unwritten");
     let store = Flaky::new(store_in(&scratch).await);
     let controller = start("one", store.clone(), stage(&["a"]));
@@ -210,7 +211,7 @@ async fn plans_that_the_store_does_not_take_are_followed_and_it_is_said_though_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_is_let_lead_the_age_since_the_start_and_the_reason_are_said() {
+async fn a_controller_that_cannot_lead_reports_the_reason_and_plan_age() {
     let scratch = Folder::new("read-only");
     let store = Flaky::new(store_in(&scratch).await);
     store.is_read_only.store(true, Relaxed);
@@ -229,7 +230,7 @@ async fn where_nobody_is_let_lead_the_age_since_the_start_and_the_reason_are_sai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process() {
+async fn pools_are_pinned_paused_and_resumed_and_a_pin_survives_restart() {
     let scratch = Folder::new("wishes");
     let stage = stage(&["a"]);
     {
@@ -265,7 +266,7 @@ async fn a_pool_can_be_pinned_paused_and_resumed_and_that_outlives_the_process()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_holds_no_operator_and_takes_the_change_later() {
+async fn a_hanging_store_blocks_no_operator_and_applies_the_change_later() {
     let scratch = Folder::new("hanging");
     let store = Flaky::new(store_in(&scratch).await);
     let controller = start("one", store.clone(), stage(&["a"]));
@@ -296,7 +297,7 @@ async fn a_store_that_hangs_holds_no_operator_and_takes_the_change_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_comes_while_another_is_written_is_made_after_it_or_not_at_all() {
+async fn a_command_during_another_write_is_executed_after_it_or_refused() {
     let scratch = Folder::new("turns");
     let store = Flaky::new(store_in(&scratch).await);
     let controller = start("one", store.clone(), stage(&["a"]));
@@ -333,19 +334,26 @@ async fn a_command_that_comes_while_another_is_written_is_made_after_it_or_not_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_whose_answer_is_lost_may_still_take_effect_and_the_error_says_so() {
+async fn the_error_distinguishes_an_unconfirmed_change_from_a_failed_change() {
     let scratch = Folder::new("unconfirmed");
     let store = Flaky::new(store_in(&scratch).await);
     let controller = start("one", store.clone(), stage(&["a"]));
     let handle = controller.handle();
     newer(&handle, Edition::default()).await;
-    let paused = Some(SizeWish::Mode(Mode::Paused));
+    let paused = SizeWish::Mode(Mode::Paused);
     store.is_mute.store(true, Relaxed);
-    let error = handle.set_size("web", paused).await.unwrap_err();
+    let error = handle.set_size("web", Some(paused)).await.unwrap_err();
+    assert!(matches!(error, ControllerError::Unconfirmed(_)), "{error:?}");
     assert!(error.to_string().contains("may still take effect"), "{error}");
     store.is_mute.store(false, Relaxed);
+    // It takes effect: the controller reads it from the store.
+    until(&handle, |_| handle.sizes().get("web") == Some(&paused)).await;
     store.is_gone.store(true, Relaxed);
     let error = handle.set_size("web", None).await.unwrap_err();
     assert!(matches!(error, ControllerError::Store(_)), "nothing was done: {error:?}");
+    assert_eq!(handle.sizes().get("web"), Some(&paused));
+    store.is_gone.store(false, Relaxed);
+    let key = Key::new("wishes/pools/web").unwrap();
+    assert!(store.inner.get(&key).await.unwrap().is_some());
     controller.stop().await;
 }

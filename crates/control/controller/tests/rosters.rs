@@ -43,7 +43,7 @@ fn names(instructions: &Instructions) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_leader_goes_on_with_the_roster_and_no_name_comes_twice() {
+async fn the_next_leader_continues_the_roster_and_reuses_no_name() {
     let scratch = Folder::new("roster");
     let store = Arc::new(store_in(&scratch).await);
     let source = Arc::new(Stage(elastic(2).into()));
@@ -78,7 +78,7 @@ async fn the_next_leader_goes_on_with_the_roster_and_no_name_comes_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_that_the_store_may_not_have() {
+async fn an_unconfirmed_roster_write_names_each_backend_once() {
     let scratch = Folder::new("mute");
     let store = Flaky::new(store_in(&scratch).await);
     let source = Arc::new(Stage(elastic(2).into()));
@@ -130,7 +130,7 @@ async fn two_that_hear(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_hears_no_node_removes_nothing_says_so_and_steps_down_for_one_that_does() {
+async fn a_leader_without_node_reports_removes_nothing_and_steps_down() {
     let scratch = Folder::new("deaf");
     let ([one, two], [to_one, _to_two], made) = two_that_hear(&scratch).await;
     let order = one.handle().cluster();
@@ -160,7 +160,7 @@ async fn a_leader_that_hears_no_node_removes_nothing_says_so_and_steps_down_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deaf_controller_that_is_left_alone_leads_and_removes_nothing() {
+async fn a_sole_controller_without_node_reports_leads_and_removes_nothing() {
     let scratch = Folder::new("deaf-alone");
     let ([one, two], [_to_one, to_two], made) = two_that_hear(&scratch).await;
     to_two.iter().for_each(JoinHandle::abort);
@@ -212,7 +212,7 @@ fn says(stage: &Stage, making: Making) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_of_its_own_replaces_at_once_the_processes_that_died_with_the_one_before() {
+async fn a_single_machine_replaces_dead_processes_at_once_after_restart() {
     let scratch = Folder::new("alone");
     let store = Arc::new(store_in(&scratch).await);
     let stage = Arc::new(Stage(elastic(2).into()));
@@ -237,8 +237,7 @@ async fn a_machine_of_its_own_replaces_at_once_the_processes_that_died_with_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_of_its_own_makes_processes_while_the_store_takes_nothing_and_nothing_that_lasts()
-{
+async fn a_single_machine_with_a_read_only_store_creates_only_processes() {
     for (outlives, expected) in [(false, 2), (true, 0)] {
         let scratch = Folder::new("alone-unwritten");
         let store = Flaky::new(store_in(&scratch).await);
@@ -264,7 +263,7 @@ async fn a_machine_of_its_own_makes_processes_while_the_store_takes_nothing_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_drains_is_waited_for_although_the_store_is_new_and_nothing_was_reported_yet() {
+async fn a_backend_adopted_while_draining_leaves_only_after_it_is_drained() {
     let scratch = Folder::new("alone-drains");
     let mut premises = elastic(0);
     premises.pools.get_mut("web").unwrap().elastic.as_mut().unwrap().min = 0;
@@ -308,7 +307,7 @@ async fn until_made(controller: &Controller, stage: &Stage, pool: &str, count: u
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_has_written_late_is_made() {
+async fn backends_are_created_although_the_store_answers_writes_late() {
     let scratch = Folder::new("late");
     let store = Flaky::new(store_in(&scratch).await);
     let stage = Arc::new(Stage(elastic(0).into()));
@@ -326,7 +325,7 @@ async fn what_the_store_has_written_late_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_of_scripts_holds_no_pool_of_processes_while_the_store_takes_nothing() {
+async fn a_read_only_store_blocks_script_pools_but_not_process_pools() {
     let scratch = Folder::new("both");
     let store = Flaky::new(store_in(&scratch).await);
     let mut premises = elastic(1);
@@ -352,7 +351,7 @@ async fn a_pool_of_scripts_holds_no_pool_of_processes_while_the_store_takes_noth
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_machine_of_its_own_still_makes_backends() {
+async fn a_drained_single_machine_still_creates_backends() {
     let scratch = Folder::new("alone-drained");
     let stage = Arc::new(Stage(elastic(1).into()));
     says(&stage, own(Edition::default(), &[], false));

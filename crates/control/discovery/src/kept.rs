@@ -81,7 +81,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_failure_keeps_the_set_and_the_next_good_read_ends_it() {
+    fn a_failed_read_keeps_the_set_until_the_next_successful_read() {
         let (mut kept, now) = (Kept::default(), Instant::now());
         assert!(kept.take(set(&["10.0.0.1:80"]), None, None, now));
         assert!(!kept.take(set(&["10.0.0.1:80"]), None, None, now + MINUTE));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_set_is_believed_after_its_time_and_never_without_one() {
+    fn an_empty_set_is_applied_only_after_the_configured_time() {
         let now = Instant::now();
         for (after, believed_at) in
             [(None, None), (Some(MINUTE), Some(1)), (Some(Duration::ZERO), Some(0))]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_an_empty_set_goes_on_over_failures_and_ends_with_a_backend() {
+    fn the_empty_set_timer_survives_failures_and_ends_with_a_backend() {
         let (mut kept, now) = (Kept::default(), Instant::now());
         let after = Some(MINUTE);
         kept.take(set(&["10.0.0.1:80"]), None, after, now);

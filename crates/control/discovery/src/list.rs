@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same_of_a_backend() {
+    fn own_and_prometheus_lists_read_as_equal_backends() {
         let ours = r#"{"backends": ["10.0.0.1:80", {"address": "app.internal:81", "labels": {"zone": "a"}}]}"#;
         let theirs = r#"[{"targets": ["10.0.0.1:80"]}, {"targets": ["app.internal:81"], "labels": {"zone": "a"}}]"#;
         let in_toml =
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_its_place_and_what_is_accepted() {
+    fn an_error_names_its_place_and_the_accepted_form() {
         for (text, part) in [
             ("", "not JSON: EOF"),
             ("{}", "backends: missing, or no list"),

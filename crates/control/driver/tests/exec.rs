@@ -74,7 +74,7 @@ fn ask(name: &str) -> Ask {
 }
 
 #[tokio::test]
-async fn scripts_are_told_what_is_wanted_and_say_what_there_is() {
+async fn scripts_receive_the_request_as_json_and_return_backends() {
     let folder = tempfile::tempdir().unwrap();
     let (options, place) = options(folder.path());
     let driver = ExecDriver::new("web", options);
@@ -110,7 +110,7 @@ async fn failure(text: &str, timeout: Duration) -> String {
 }
 
 #[tokio::test]
-async fn what_a_script_does_wrong_is_said() {
+async fn a_failed_script_is_reported_with_its_cause() {
     let rows = [
         ("#!/bin/sh\necho 'quota exceeded' >&2; exit 4", "failed (exit status: 4): quota exceeded"),
         ("#!/bin/sh\nexit 1", "it wrote nothing to stderr"),
@@ -126,7 +126,7 @@ async fn what_a_script_does_wrong_is_said() {
 }
 
 #[tokio::test]
-async fn one_that_takes_too_long_is_killed_with_what_it_started() {
+async fn a_script_that_times_out_is_killed_with_its_child_processes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pid");
     let text = format!(
@@ -156,7 +156,7 @@ async fn one_that_takes_too_long_is_killed_with_what_it_started() {
 }
 
 #[tokio::test]
-async fn what_a_script_leaves_in_the_background_neither_holds_it_up_nor_is_killed() {
+async fn a_background_process_of_a_script_is_neither_awaited_nor_killed() {
     let folder = tempfile::tempdir().unwrap();
     // The background process keeps the script's stdout open.
     let text = r#"#!/bin/sh
@@ -191,7 +191,7 @@ fn roster(numbers: &[u64], driver: &DriverOptions) -> DesiredState {
 }
 
 #[tokio::test]
-async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
+async fn a_restarted_scaler_adopts_the_backends_that_scripts_list() {
     let folder = tempfile::tempdir().unwrap();
     let (options, place) = options(folder.path());
     let driver = DriverOptions::Exec(options);
@@ -241,7 +241,7 @@ async fn a_restarted_equipoise_goes_on_with_what_scripts_made() {
 }
 
 #[tokio::test]
-async fn an_earlier_driver_that_cannot_be_used_holds_up_its_own_backends_alone() {
+async fn an_unusable_earlier_driver_blocks_only_its_own_backends() {
     let folder = tempfile::tempdir().unwrap();
     let (options, _place) = options(folder.path());
     let driver = DriverOptions::Exec(options);

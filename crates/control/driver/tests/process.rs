@@ -124,8 +124,18 @@ fn dies(pid: u32) -> bool {
     !is_alive(pid)
 }
 
+/// Whether a process runs that has this mark in its environment. A zombie has none.
+fn runs_with(mark: &str) -> bool {
+    let variable = format!("EQUIPOISE_TEST_MARK={mark}");
+    let has_it = |process: std::fs::DirEntry| {
+        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|it| it == variable.as_bytes())
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(has_it)
+}
+
 #[tokio::test]
-async fn a_backend_serves_when_it_is_added_and_is_gone_when_it_is_removed() {
+async fn a_process_serves_after_add_and_ends_with_removal_or_driver() {
     let (driver, _events) = driver(options("serves"));
     let added = driver.add(&ask(1, None)).await.unwrap();
     let other = driver.add(&ask(2, None)).await.unwrap();
@@ -142,7 +152,7 @@ async fn a_backend_serves_when_it_is_added_and_is_gone_when_it_is_removed() {
 }
 
 #[tokio::test]
-async fn one_that_ends_before_it_listens_is_an_error_with_its_last_words() {
+async fn a_process_exiting_before_it_listens_fails_with_its_last_output() {
     let (driver, _events) = driver(options("exits"));
     let error = driver.add(&ask(1, None)).await.unwrap_err().to_string();
     assert!(error.contains("exit status: 3"), "{error}");
@@ -150,16 +160,30 @@ async fn one_that_ends_before_it_listens_is_an_error_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_listen_is_killed_after_the_ready_timeout() {
+async fn a_process_that_does_not_listen_fails_at_the_ready_timeout_and_is_killed() {
     let ready_timeout = Duration::from_millis(300);
-    let (driver, _events) = driver(ProcessOptions { ready_timeout, ..options("deaf") });
+    let marked = |role: &str, ready_timeout| {
+        let (mut options, mark) = (options(role), format!("{role}-{}", std::process::id()));
+        options.environment.insert("EQUIPOISE_TEST_MARK".to_string(), mark.clone());
+        (driver(ProcessOptions { ready_timeout, ..options }), mark)
+    };
+    let ((driver, _events), mark) = marked("deaf", ready_timeout);
     let error = driver.add(&ask(1, None)).await.unwrap_err().to_string();
     assert!(error.contains("accepts no connections"), "{error}");
     assert!(error.contains("300ms (ready-timeout)"), "{error}");
+    let until = Instant::now() + LONG;
+    while runs_with(&mark) {
+        assert!(Instant::now() < until, "it is killed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // A process that listens is found by its mark, and stays.
+    let ((other, _events), mark) = marked("serves", LONG);
+    other.add(&ask(1, None)).await.unwrap();
+    assert!(runs_with(&mark));
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
+async fn the_error_names_a_missing_program() {
     let command = vec!["/no/such/program".to_string(), "{port}".to_string()];
     let (driver, _events) = driver(ProcessOptions { command, ..ProcessOptions::default() });
     let error = driver.add(&ask(1, None)).await.unwrap_err();
@@ -167,7 +191,7 @@ async fn a_program_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn one_that_ignores_sigterm_is_killed() {
+async fn a_process_that_ignores_sigterm_is_killed() {
     let stop_timeout = Duration::from_millis(200);
     let (driver, _events) = driver(ProcessOptions { stop_timeout, ..options("stubborn") });
     let (pid, _) = answer(driver.add(&ask(1, None)).await.unwrap().address);
@@ -178,7 +202,7 @@ async fn one_that_ignores_sigterm_is_killed() {
 }
 
 #[tokio::test]
-async fn its_own_children_go_with_it() {
+async fn child_processes_end_with_their_removed_backend() {
     let (driver, _events) = driver(options("parental"));
     let (_, grandchild) = answer(driver.add(&ask(1, None)).await.unwrap().address);
     assert!(is_alive(grandchild));
@@ -187,7 +211,7 @@ async fn its_own_children_go_with_it() {
 }
 
 #[tokio::test]
-async fn one_that_crashes_is_started_again_at_the_same_address_and_a_loop_is_reported() {
+async fn a_crashed_process_restarts_at_its_address_and_loops_are_reported() {
     let restart = Backoff { first: Duration::from_millis(10), most: Duration::from_millis(50) };
     let (driver, mut events) =
         driver(ProcessOptions { restart, loop_after: 3, ..options("crashes") });
@@ -224,7 +248,7 @@ async fn ports_come_from_the_range() {
 }
 
 #[tokio::test]
-async fn output_is_kept_by_backend() {
+async fn the_output_of_a_backend_is_written_to_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let logs = LogOptions { folder: folder.path().join("logs"), ..LogOptions::default() };
     let (driver, _events) = driver(ProcessOptions { logs: Some(logs), ..options("serves") });
@@ -242,7 +266,7 @@ async fn output_is_kept_by_backend() {
 }
 
 #[tokio::test]
-async fn it_gets_our_path_and_not_our_secrets() {
+async fn a_process_gets_path_and_configured_variables_only() {
     let folder = tempfile::tempdir().unwrap();
     let script = "env > {name}.env; exec python3 -m http.server --bind {address} {port}";
     let command = ["sh", "-c", script].map(String::from).to_vec();
@@ -258,6 +282,13 @@ async fn it_gets_our_path_and_not_our_secrets() {
     let seen = std::fs::read_to_string(folder.path().join("web-e1.env")).unwrap();
     assert!(seen.contains("PATH=") && seen.contains("SIZE=small of web"), "{seen}");
     assert!(!seen.contains("CARGO"), "{seen}");
+    // The shell sets the last four itself.
+    let allowed = ["PATH", "LANG", "TZ", "SIZE", "PWD", "OLDPWD", "SHLVL", "_"];
+    let names = seen.lines().filter_map(|line| Some(line.split_once('=')?.0));
+    let others: Vec<&str> = names.filter(|name| !allowed.contains(name)).collect();
+    assert!(others.is_empty(), "variables of this process: {others:?}");
+    let of_ours = std::env::vars().find(|(name, _)| !allowed.contains(&name.as_str()));
+    assert!(of_ours.is_some(), "this process has a variable that must not be passed on");
 }
 
 fn is_root() -> bool {
@@ -265,7 +296,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test]
-async fn it_runs_as_another_user() {
+async fn a_process_runs_as_the_configured_user() {
     if !is_root() {
         eprintln!("skipped: only root may start processes as another user");
         return;
@@ -312,7 +343,7 @@ async fn a_size_limits_cpu_and_memory() {
 
 /// Kernel: a process that gets SIGKILL cannot end its children itself.
 #[test]
-fn when_we_are_killed_our_backends_die() {
+fn processes_die_when_their_parent_is_killed() {
     let (argv, variable) = role("parent");
     let mut parent = Command::new(&argv[0])
         .args(&argv[1..])

@@ -155,7 +155,7 @@ async fn a_pool_grows_and_shrinks_by_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_tried_again_later_and_later() {
+async fn a_failed_add_is_retried_with_exponential_backoff() {
     let driver = Scripted::default();
     *driver.failures.lock().unwrap() = (0..3).map(|_| "no room".to_string()).collect();
     let stage = stage(driver, DesiredState::default()).await;
@@ -175,7 +175,7 @@ async fn what_fails_is_tried_again_later_and_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_panics_is_a_failure_and_no_more() {
+async fn a_panic_of_the_driver_counts_as_a_failed_add() {
     let stage =
         stage(Scripted { panics: true, ..Scripted::default() }, DesiredState::default()).await;
     stage.out(1).await;
@@ -184,7 +184,7 @@ async fn a_driver_that_panics_is_a_failure_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_process_goes_on_with_what_there_is() {
+async fn a_restarted_scaler_continues_with_existing_backends() {
     let first = stage(Scripted::default(), DesiredState::default()).await;
     first.out(2).await;
     sleep(5 * SECOND).await;
@@ -201,7 +201,7 @@ async fn the_next_process_goes_on_with_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_dies_with_us_is_not_adopted_and_its_names_stay_used() {
+async fn processes_are_not_adopted_after_restart_and_names_stay_used() {
     let local = || Scripted { is_local: true, ..Scripted::default() };
     let first = stage(local(), DesiredState::default()).await;
     first.out(2).await;
@@ -217,7 +217,7 @@ async fn what_dies_with_us_is_not_adopted_and_its_names_stay_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_driver_takes_over_one_by_one_and_each_takes_away_its_own() {
+async fn a_new_driver_takes_over_and_each_removes_its_own_backends() {
     let stage = stage(Scripted::default(), DesiredState::default()).await;
     stage.out(2).await;
     sleep(2 * SECOND).await;

@@ -98,7 +98,7 @@ fn chain(error: &dyn Error) -> String {
 }
 
 #[tokio::test]
-async fn a_service_is_asked_with_token_and_key() {
+async fn requests_carry_the_token_and_an_idempotency_key() {
     let list = r#"{"backends": [{"name": "web-e1", "address": "10.0.0.7:8080"}]}"#;
     let answers = [FINE, "", list].map(IntoResponse::into_response);
     let (service, address) = Service::start(answers).await;
@@ -118,7 +118,7 @@ async fn a_service_is_asked_with_token_and_key() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_under_the_same_key() {
+async fn a_temporary_failure_is_retried_under_the_same_key() {
     let busy = (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "0")], "slowly").into_response();
     let answers = [StatusCode::BAD_GATEWAY.into_response(), busy, FINE.into_response()];
     let (service, address) = Service::start(answers).await;
@@ -129,7 +129,7 @@ async fn what_may_pass_is_tried_again_under_the_same_key() {
 }
 
 #[tokio::test]
-async fn what_a_service_refuses_is_said() {
+async fn an_unusable_answer_is_reported_and_not_retried() {
     let moved = (StatusCode::PERMANENT_REDIRECT, [("location", "/x")], "").into_response();
     let large = "x".repeat(2 << 20).into_response();
     let rows = [
@@ -150,7 +150,7 @@ async fn what_a_service_refuses_is_said() {
 }
 
 #[tokio::test]
-async fn a_service_that_stays_down_is_given_up() {
+async fn a_request_fails_after_the_configured_number_of_attempts() {
     let answers = (0..3).map(|_| StatusCode::SERVICE_UNAVAILABLE.into_response());
     let (service, address) = Service::start(answers).await;
     let found = chain(&driver(address).add(&ask()).await.unwrap_err());
@@ -162,7 +162,7 @@ async fn a_service_that_stays_down_is_given_up() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_answer_is_not_waited_for() {
+async fn a_service_that_does_not_answer_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let options =
@@ -173,7 +173,7 @@ async fn one_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn one_that_is_gone_already_is_removed() {
+async fn removing_a_backend_succeeds_on_status_404_and_410() {
     let answers = [StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::FORBIDDEN];
     let (_service, address) = Service::start(answers.map(IntoResponse::into_response)).await;
     let driver = driver(address);

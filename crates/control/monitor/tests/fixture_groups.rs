@@ -101,7 +101,7 @@ fn a_container_of_version_2_sees_its_own_group_as_the_root() {
 }
 
 #[test]
-fn in_version_2_every_limit_on_the_way_up_holds() {
+fn limits_of_every_parent_group_apply_in_version_2() {
     let pod = "kubepods.slice/kubepods-pod1.slice";
     let container = format!("{pod}/cri-ab.scope");
     let cgroup = format!("0::/{container}\n");
@@ -136,7 +136,7 @@ fn in_version_2_every_limit_on_the_way_up_holds() {
 }
 
 #[test]
-fn in_version_1_every_limit_on_the_way_up_holds() {
+fn limits_of_every_parent_group_apply_in_version_1() {
     let group = "system.slice/eq.service";
     let files = [
         ("cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
@@ -164,7 +164,7 @@ fn in_version_1_every_limit_on_the_way_up_holds() {
 }
 
 #[test]
-fn a_container_of_version_1_without_a_namespace_has_the_hosts_path_and_its_own_mount() {
+fn version_1_containers_with_a_host_path_use_their_own_mount() {
     let cgroup =
         "4:cpu:/docker/ab12\n3:cpuacct:/docker/ab12\n2:memory:/docker/ab12\n0::/docker/ab12\n";
     // Separate hierarchies of the two CPU controllers, and version 2 without controllers.
@@ -189,7 +189,7 @@ fn a_container_of_version_1_without_a_namespace_has_the_hosts_path_and_its_own_m
 }
 
 #[test]
-fn a_group_without_limits_is_no_signal_in_either_version() {
+fn a_group_without_limits_reports_no_usage_in_either_version() {
     let v2 = [
         ("a/cpu.max", "max 100000\n"),
         ("a/cpu.stat", "usage_usec 5\n"),
@@ -220,7 +220,7 @@ fn a_group_without_limits_is_no_signal_in_either_version() {
 }
 
 #[test]
-fn a_limit_that_changes_is_gone_by() {
+fn a_changed_limit_applies_to_the_next_sample() {
     let files = [("a/memory.max", "1000\n"), ("a/memory.current", "500\n")];
     let tree = Tree::new("v2-changes", "0::/a\n", V2, &files);
     let mut monitor = tree.monitor();
@@ -232,7 +232,7 @@ fn a_limit_that_changes_is_gone_by() {
 }
 
 #[test]
-fn pressure_is_read_where_the_kernel_has_it() {
+fn pressure_is_read_if_the_kernel_provides_it() {
     let tree = Tree::new("pressure", "0::/\n", V2, &[]);
     let text = |some: &str| {
         format!(
@@ -256,7 +256,7 @@ fn pressure_is_read_where_the_kernel_has_it() {
 }
 
 #[test]
-fn a_mount_with_a_space_and_one_that_is_not_there_harm_nobody() {
+fn mounts_with_spaces_are_read_and_missing_mounts_are_ignored() {
     let mounts = r"29 23 0:26 / ROOT/sys/fs/cgroup/my\040groups rw - cgroup2 none rw";
     let files = [("my groups/a/memory.max", "100\n"), ("my groups/a/memory.current", "40\n")];
     let tree = Tree::new("space", "0::/a\n", mounts, &files);

@@ -101,7 +101,7 @@ fn works_inside_the_group() {
 }
 
 #[test]
-fn per_cents_are_of_what_the_group_may_use() {
+fn usage_percentages_are_relative_to_the_limits_of_the_group() {
     let group = match limited_group() {
         Ok(group) => group,
         Err(why) => {

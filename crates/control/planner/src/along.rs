@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_in_order_is_found_and_what_is_not_there_is_not() {
+    fn keys_looked_up_in_order_are_found_if_present() {
         let map = ["b", "d", "e"].map(|key| (key.to_string(), key)).into();
         let mut along = Along::new(&map);
         let found = ["a", "b", "b", "c", "e", "f"].map(|key| along.find(key).copied());

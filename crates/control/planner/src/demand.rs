@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_is_what_would_be_in_flight_if_no_request_waited() {
+    fn demand_counts_the_requests_in_flight_as_if_none_waited() {
         // In flight, response time in ms, queued, excess; concurrency and requests a second.
         let rows = [
             // Two slots of 40 ms serve 50 a second.
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_demand() {
+    fn invalid_samples_give_no_demand() {
         let mut one = sample(f64::NAN, 0, f64::NEG_INFINITY, f64::NAN);
         one.is_standing = true;
         let mut history = PoolHistory::default();

@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn beside_an_idle_node_only_the_busiest_gives_and_the_middle_takes_too() {
+    fn only_the_busiest_node_delegates_and_all_others_take() {
         let plan = delegated(&[90.0, 30.0, 30.0, 10.0].map(peer));
         near(&plan.keep, &[40.0 / 90.0, 1.0, 1.0, 1.0]);
         near(&plan.weights, &[0.0, 0.2, 0.2, 0.6]);
     }
 
     #[test]
-    fn all_full_nobody_delegates() {
+    fn no_node_delegates_if_all_are_full() {
         near(&delegated(&[99.0, 95.0, 97.0].map(peer)).keep, &[1.0; 3]);
     }
 
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_when_requests_leave() {
+    fn fixed_load_is_not_relieved_by_delegating_requests() {
         let tight = Peer { fixed: 40.0, movable: 50.0, ..peer(90.0) };
         let plan = delegated(&[tight, peer(30.0), peer(30.0), peer(30.0)]);
         near(&plan.keep[..1], &[0.1]);
     }
 
     #[test]
-    fn the_part_that_is_kept_moves_in_bounded_steps_both_ways() {
+    fn the_keep_share_changes_in_bounded_steps_both_ways() {
         let policy = DispatchPolicy { step_max: 0.25, ..at_once() };
         let rule = OverloadRule::default();
         let keep = |peers: &[Peer]| delegate(&policy, &rule, peers).keep[0];
@@ -239,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_busy_beyond_what_its_requests_explain_takes_less() {
+    fn a_node_with_unexplained_load_takes_less() {
         let plan = delegated(&[peer(90.0), peer(30.0), Peer { unexplained: 20.0, ..peer(30.0) }]);
         assert!(plan.weights[2] < 0.3 * plan.weights[1], "{plan:?}");
     }
 
     #[test]
-    fn who_is_out_takes_nothing_and_a_joiner_little() {
+    fn an_absent_node_takes_nothing_and_a_joining_node_little() {
         let out = Peer { presence: 0.0, ..peer(0.0) };
         let joiner = Peer { presence: 0.1, ..peer(30.0) };
         let plan = delegated(&[peer(90.0), out, joiner, peer(30.0)]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_node_gives_all_that_still_comes() {
+    fn a_drained_node_delegates_all_its_requests() {
         let drained = Peer { drains: true, presence: 0.0, ..peer(30.0) };
         let plan = delegated(&[drained, peer(30.0), peer(30.0)]);
         near(&plan.keep, &[0.0, 1.0, 1.0]);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_still_gives_takes_nothing() {
+    fn a_node_that_still_delegates_takes_nothing() {
         let policy = DispatchPolicy { step_max: 0.25, ..at_once() };
         let back = Peer { had_kept: 0.2, was_overloaded: true, ..peer(10.0) };
         let plan = delegate(&policy, &OverloadRule::default(), &[back, peer(90.0), peer(30.0)]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_goes_on_in_steps_when_for_a_period_nobody_is_seen_to_have_room() {
+    fn delegation_is_withdrawn_in_steps_when_no_taker_has_room() {
         let policy = DispatchPolicy { step_max: 0.25, ..at_once() };
         let giver = Peer { had_kept: 0.5, was_overloaded: true, ..peer(180.0) };
         let full = Peer { unexplained: 200.0, ..peer(3.0) };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_taker_everything_is_kept_at_once() {
+    fn a_node_without_takers_keeps_everything_at_once() {
         let alone = Peer { had_kept: 0.3, was_overloaded: true, ..peer(90.0) };
         near(&delegated(&[alone]).keep, &[1.0]);
     }

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_minimum_of_a_moment_counts_and_none_lowers_it() {
+    fn the_largest_active_minimum_applies_and_never_lowers_the_base() {
         let never = ScheduledMin { days: [false; 7], ..always(9) };
         let with = |schedule| Elasticity { min: 2, max: 9, schedule, ..Elasticity::default() };
         let min = |schedule| with(schedule).at(Duration::from_secs(1)).min;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn elasticity_that_contradicts_itself_says_how() {
+    fn invalid_elasticity_is_refused_with_the_option_and_its_value() {
         let with = |change: fn(&mut Elasticity)| {
             let mut elastic = Elasticity::default();
             change(&mut elastic);

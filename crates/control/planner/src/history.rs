@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_report_is_counted_and_is_a_beat() {
+    fn a_refused_report_is_counted_and_still_a_heartbeat() {
         let mut history = history();
         let load = Reported { cpu: f64::NAN, ..Reported::default() };
         let report = Report { load, ..Report::default() };
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn most_of_the_fresh_observers_decide_who_is_unreachable() {
+    fn a_majority_of_fresh_observers_decides_that_a_node_is_unreachable() {
         let mut history = history();
         let ask = |history: &History, now| {
             history.is_unreachable("x", second(now), second(5), |who| who != "late")

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_node_decays_and_stays_while_nobody_confirms() {
+    fn an_unconfirmed_late_node_decays_to_the_minimum_presence() {
         use Standing::{Late, Present};
         let beats =
             [(1.0, false), (2.0, true), (3.0, false), (9.0, false), (10.0, false), (11.0, false)];
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmed_node_leaves_stays_out_and_comes_back_slowly() {
+    fn a_node_confirmed_unreachable_leaves_and_rejoins_gradually() {
         use Standing::{Gone, Joining, Late, Present};
         let beats = [(4.0, true), (5.0, true), (6.0, false), (0.0, false), (0.0, false)];
         let found = run(Some(NodePlan::new(Present, 1.0)), &beats);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_late_once_is_whole_again_and_who_was_for_long_rises() {
+    fn recovery_is_immediate_after_one_late_period_and_gradual_after_several() {
         use Standing::{Joining, Late, Present};
         let beats = [(2.0, false), (0.0, false), (2.0, false), (3.0, false), (4.0, false)];
         let beats = [&beats[..], &[(0.0, false), (0.0, false)]].concat();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn when_lateness_is_doubted_nothing_decays() {
+    fn presence_does_not_decay_while_lateness_is_doubted() {
         let doubted = Seen { is_lateness_doubted: true, ..seen(50.0, true) };
         let was = NodePlan::new(Standing::Present, 0.8);
         let found = stand(&Liveness::default(), &doubted, Some(&was), false, 1.0, 30.0);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_word_and_the_checks_stand_above_beats() {
+    fn admin_state_and_health_override_heartbeats() {
         let policy = Liveness::default();
         let rows = [
             (AdminState::Down, Health::Healthy, Standing::Down),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_first_plan_everyone_is_present() {
+    fn in_the_first_plan_every_node_is_present() {
         let found = stand(&Liveness::default(), &seen(0.0, false), None, true, 1.0, 30.0);
         assert_eq!(found, (Standing::Present, 1.0));
     }

@@ -196,12 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_policy_can_be_followed() {
+    fn the_default_policy_is_valid() {
         assert_eq!(Policy::default().checked(), Ok(Policy::default()));
     }
 
     #[test]
-    fn a_policy_that_cannot_be_followed_says_which_option_and_what_is_accepted() {
+    fn an_invalid_policy_is_refused_with_the_option_and_accepted_values() {
         let with = |change: fn(&mut Policy)| {
             let mut policy = Policy::default();
             change(&mut policy);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_dead_band_and_when_even_nothing_moves() {
+    fn shares_are_constant_at_even_load_or_within_the_dead_band() {
         for loads in [[50.0, 50.0], [50.4, 49.6]] {
             let mut members = loads.map(|load| member(1.0, load));
             assert_eq!(steer(&quick(), &mut members), [0.5, 0.5]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_keeps_what_it_has_learnt() {
+    fn a_partly_present_or_unmeasured_member_keeps_its_learnt_share() {
         let joiner = Member { presence: 0.1, load: Some(1.0), ..member(1.0, 0.0) };
         let unknown = Member { load: None, ..member(1.0, 0.0) };
         let mut members = [member(1.0, 90.0), member(1.0, 50.0), joiner, unknown];
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_a_stored_plan_is_replaced() {
+    fn invalid_numbers_of_a_stored_plan_are_replaced() {
         let mut members = [member(f64::NAN, 50.0), member(-3.0, 50.0), member(1e300, 50.0)];
         let shares = steer(&quick(), &mut members);
         assert!(shares.iter().all(|share| share.is_finite() && *share > 0.0), "{shares:?}");
     }
 
     #[test]
-    fn with_nobody_present_there_are_no_shares() {
+    fn without_present_members_all_shares_are_zero() {
         let mut members = [Member { presence: 0.0, ..member(1.0, 10.0) }];
         assert_eq!(steer(&quick(), &mut members), [0.0]);
     }

@@ -155,7 +155,7 @@ fn two_slots(max: u32) -> World {
 }
 
 #[test]
-fn backends_of_two_slots_at_47_requests_a_second_are_two_for_ten_minutes() {
+fn pools_at_steady_load_stay_at_two_backends_for_ten_minutes() {
     let mut world = two_slots(20);
     world.run(300, 47.0);
     assert_eq!(world.count(), 2);
@@ -166,7 +166,7 @@ fn backends_of_two_slots_at_47_requests_a_second_are_two_for_ten_minutes() {
 
 /// Backends accept more than two requests at a time, and their number of slots is not configured.
 #[test]
-fn backends_whose_two_slots_are_learned_are_two_for_ten_minutes() {
+fn pools_with_learned_limits_stay_at_two_backends_for_ten_minutes() {
     let mut world = two_slots(20);
     world.slots.are_learned = true;
     world.run(300, 47.0);
@@ -193,7 +193,7 @@ fn a_step_to_three_times_the_load_has_enough_backends_within_two_periods() {
 }
 
 #[test]
-fn one_request_starts_a_pool_from_zero_and_it_returns_to_zero_once_none_comes() {
+fn a_request_starts_an_empty_pool_which_empties_again_when_idle() {
     let elastic = Elasticity { min: 0, max: 8, ..Elasticity::default() };
     let mut world = World::empty(elastic, 2, 0.04);
     assert_eq!(world.run(20, 0.0), [0; 20]);
@@ -243,7 +243,7 @@ fn a_steady_pool_does_not_flap() {
 }
 
 #[test]
-fn a_jump_is_answered_in_steps_that_double_at_most() {
+fn a_load_jump_at_most_doubles_the_pool_each_step() {
     let mut world = World::new(elastic(), None);
     world.run(60, 0.4 * SPEED);
     let sizes = world.run(100, 5.0 * SPEED);
@@ -252,7 +252,7 @@ fn a_jump_is_answered_in_steps_that_double_at_most() {
 }
 
 #[test]
-fn the_bounds_hold_whatever_the_load_and_a_pin_whatever_the_bounds() {
+fn bounds_hold_at_any_load_and_a_pin_overrides_the_bounds() {
     let mut world = World::new(Elasticity { min: 3, max: 4, ..elastic() }, None);
     assert_eq!(world.run(5, 1.0), [3; 5]);
     assert!(world.run(100, 20.0 * SPEED).iter().all(|now| *now <= 4));
@@ -263,7 +263,7 @@ fn the_bounds_hold_whatever_the_load_and_a_pin_whatever_the_bounds() {
 }
 
 #[test]
-fn a_paused_pool_says_what_it_would_do_and_does_nothing() {
+fn a_paused_pool_reports_its_intended_step_and_holds() {
     let mut world = World::new(Elasticity { mode: Mode::Paused, ..elastic() }, None);
     world.run(50, 0.3 * SPEED);
     assert_eq!(world.run(50, 5.0 * SPEED), [1; 50]);
@@ -296,7 +296,7 @@ fn every_decision_has_its_reason_in_words() {
 }
 
 #[test]
-fn several_leave_at_once_up_to_the_scale_in_rate() {
+fn several_backends_leave_at_once_up_to_the_scale_in_rate() {
     for (scale_in_rate, sizes) in [(0.5, vec![8, 4, 2, 1]), (1.0, vec![8, 1])] {
         // The first step uses the demand at the beginning of its cool-down.
         let mut world = World::new(Elasticity { scale_in_rate, ..elastic() }, None);
@@ -310,7 +310,7 @@ fn several_leave_at_once_up_to_the_scale_in_rate() {
 }
 
 #[test]
-fn clients_that_ask_again_once_they_are_answered_get_as_many_backends_as_they_fill() {
+fn closed_loop_clients_get_as_many_backends_as_they_fill() {
     let mut world = two_slots(20);
     world.run(30, 0.0);
     (0..120).for_each(|_| drop(world.step_closed(24)));
@@ -327,7 +327,7 @@ fn a_target_may_be_requests_a_second_for_each_backend() {
 }
 
 #[test]
-fn sizes_are_chosen_by_what_they_cost_for_the_capacity_that_is_missing() {
+fn sizes_are_chosen_by_price_for_the_missing_capacity() {
     let size = |speed, price| Size { speed, price };
     let sizes: BTreeMap<_, _> =
         [("small".to_string(), size(1.0, 1.0)), ("large".to_string(), size(4.0, 2.0))].into();
@@ -345,7 +345,7 @@ fn sizes_are_chosen_by_what_they_cost_for_the_capacity_that_is_missing() {
 }
 
 #[test]
-fn when_one_fewer_would_not_do_a_dear_one_is_replaced_by_a_cheap_one_and_stays_so() {
+fn an_oversized_backend_is_replaced_once_by_a_cheaper_size() {
     let size = |speed, price| Size { speed, price };
     let sizes: BTreeMap<_, _> =
         [("small".to_string(), size(1.0, 1.0)), ("large".to_string(), size(4.0, 2.0))].into();
@@ -360,7 +360,7 @@ fn when_one_fewer_would_not_do_a_dear_one_is_replaced_by_a_cheap_one_and_stays_s
 }
 
 #[test]
-fn with_all_backends_there_the_slowest_is_replaced_by_a_faster_one() {
+fn at_the_maximum_a_faster_size_replaces_a_slow_backend() {
     let size = |speed, price| Size { speed, price };
     let sizes: BTreeMap<_, _> =
         [("small".to_string(), size(1.0, 1.0)), ("huge".to_string(), size(8.0, 20.0))].into();

@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_number_of_a_plan_is_one_and_probabilities_sum_to_one((capacities, life) in any_life()) {
+    fn plan_numbers_are_finite_and_probabilities_sum_to_one((capacities, life) in any_life()) {
         for plan in lived(&capacities, &life, &name) {
             for (name, of) in &plan.names {
                 let total: f64 = of.shares.values().map(|share| share.probability).sum();
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn who_delegates_is_not_delegated_to((capacities, life) in any_life()) {
+    fn a_node_that_delegates_receives_no_delegated_requests((capacities, life) in any_life()) {
         for plan in lived(&capacities, &life, &name) {
             for (node, weight) in &plan.dispatch.weights {
                 let to = &plan.nodes[node];
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn steps_are_bounded_while_the_same_nodes_are_wholly_there((capacities, life) in any_life()) {
+    fn steps_are_bounded_while_the_same_nodes_are_fully_present((capacities, life) in any_life()) {
         let policy = policy();
         let whole = |plan: &Plan| -> Vec<bool> {
             plan.nodes.values().map(|node| node.presence == 1.0).collect()
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn names_of_nodes_do_not_matter((capacities, life) in any_life()) {
+    fn plans_do_not_depend_on_node_names((capacities, life) in any_life()) {
         let count = capacities.len();
         let turned = move |at: usize| name(count - 1 - at);
         let (here, there) = (lived(&capacities, &life, &name), lived(&capacities, &life, &turned));
@@ -205,12 +205,12 @@ proptest! {
     }
 
     #[test]
-    fn the_same_life_makes_the_same_plans((capacities, life) in any_life()) {
+    fn the_same_events_yield_the_same_plans((capacities, life) in any_life()) {
         prop_assert_eq!(lived(&capacities, &life, &name), lived(&capacities, &life, &name));
     }
 
     #[test]
-    fn a_plan_survives_the_store((capacities, life) in any_life()) {
+    fn a_plan_survives_serialization((capacities, life) in any_life()) {
         let plans = lived(&capacities, &life, &name);
         for (at, plan) in (1..).zip(&plans) {
             let stored = serde_json::to_string(plan).unwrap();
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_keeps_the_panic_share_of_the_nodes_that_are_wanted((capacities, life) in any_life()) {
+    fn an_answer_contains_at_least_the_panic_share_of_wanted_nodes((capacities, life) in any_life()) {
         for plan in lived(&capacities, &life, &name) {
             let shares = &plan.names["all"].shares;
             let wanted = shares.keys().filter(|node| plan.nodes[*node].standing.is_wanted()).count();
@@ -245,7 +245,7 @@ proptest! {
 }
 
 #[test]
-fn a_plan_from_a_store_that_lies_does_no_harm() {
+fn a_stored_plan_with_invalid_numbers_does_no_harm() {
     let policy = policy();
     let said = Said {
         report: None,

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_at_growing_intervals() {
+    fn a_repeated_error_is_logged_at_growing_intervals() {
         let mut complaint = Complaint::default();
         assert_eq!(said(&mut complaint, "damaged", 0..1000), [0, 60, 180, 420, 900]);
         let day = said(&mut complaint, "damaged", 1000..1000 + 86_400);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn another_is_said_at_once_and_so_is_the_same_after_it_was_mended() {
+    fn a_new_error_or_recurrence_after_recovery_is_logged_at_once() {
         let mut complaint = Complaint::default();
         assert_eq!(said(&mut complaint, "damaged", 0..10), [0]);
         assert_eq!(said(&mut complaint, "away", 10..20), [10]);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_how_often_it_came() {
+    fn a_log_line_has_the_number_of_suppressed_repetitions() {
         let mut complaint = Complaint::default();
         assert_eq!(complaint.comes("away", Duration::ZERO), Some(0));
         for at in [1, 2, 3] {

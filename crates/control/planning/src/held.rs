@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_with_its_process_is_made_again_and_at_least_the_least() {
+    fn lost_backends_are_recreated_between_min_and_max_of_the_pool() {
         let elastic = Elasticity { min: 2, max: 5, ..Elasticity::default() };
         let nothing = PoolView::default();
         let gone = |count: usize| vec![None; count];
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_lost_have_their_sizes_and_others_the_cheapest() {
+    fn recreated_backends_have_their_former_size_and_others_the_cheapest() {
         let size = |price| Size { speed: 1.0, price };
         let sizes = [("a".to_string(), size(9.0)), ("b".to_string(), size(1.0))].into();
         let elastic = Elasticity { min: 3, max: 5, sizes, ..Elasticity::default() };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_leaving_is_not_lost_and_what_was_being_replaced_is_lost_once() {
+    fn leaving_backends_are_not_lost_and_a_replaced_backend_counts_once() {
         use Wanted::{Drain, Leave, Serve};
         let before = roster(&[
             ("web-e1", Serve, None),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_and_what_ended_is_made_again_under_a_name_that_none_has_had() {
+    fn existing_backends_stay_and_ended_backends_return_under_new_names() {
         let before = roster(&[("web-e1", Wanted::Serve, None), ("web-e2", Wanted::Serve, None)]);
         let (backends, pool) = (vec![made("web-e2"), made("web-e10")], "web".to_string());
         let mut view = PoolView { pool, backends, next_number: 11, ..PoolView::default() };

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_stands_if_it_is_not_empty_for_half_a_period_and_its_excess_is_growth_and_refusals() {
+    fn queue_length_standing_state_and_excess_are_measured_per_period() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         let second = Duration::from_secs(1);
         assert!(meter.settle(start, &[], &queue(0, 7)).is_empty(), "a beginning");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_for_a_moment_are_no_queue_that_stands() {
+    fn a_recently_empty_queue_reports_no_waiting_requests() {
         let mut meter = QueueMeter::default();
         let mut settled = |glances: &[usize], last| {
             glances.iter().for_each(|waiting| meter.glance(*waiting));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_between_two_glances_is_seen() {
+    fn a_connection_between_two_glances_counts_as_in_flight() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         let one = |given| vec![BackendCounts { given, ..counted(0, 0, 0)[0].clone() }];
         meter.settle(start, &one(4), &[]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn in_flight_is_the_time_of_answers_over_time() {
+    fn in_flight_is_permit_time_divided_by_the_period() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         assert_eq!(settled(&mut meter, start, &counted(0, 100, 1000)), None, "a beginning");
         let second = start + Duration::from_secs(1);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_longer_than_the_period_are_seen_in_flight() {
+    fn requests_longer_than_the_period_are_counted_by_glances() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         meter.settle(start, &counted(4, 0, 0), &[]);
         (0..9).for_each(|_| meter.glance(&counted(4, 0, 0), &[]));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_rise_answers_to_what_came_before_it_do_not_make_a_backend_seem_fast() {
+    fn early_answers_after_a_load_rise_do_not_lower_response_time() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         let second = Duration::from_secs(1);
         meter.settle(start, &counted(24, 0, 0), &[]);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_began_anew_has_no_negative_past() {
+    fn a_backend_with_reset_counters_has_no_response_time() {
         let (mut meter, start) = (Meter::default(), Instant::now());
         meter.settle(start, &counted(0, 1000, 9000), &[]);
         let sample = settled(&mut meter, start + Duration::from_secs(1), &counted(1, 3, 30));

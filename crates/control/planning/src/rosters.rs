@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_has_removed_does_not_come_back_with_an_older_store() {
+    fn a_removed_backend_does_not_return_with_an_older_store() {
         let (older, saved) = (rosters(4, &[1, 3]), rosters(6, &[3, 5]));
         let corrected = without_outlived(&older, &saved).expect("one is gone");
         assert_eq!(names(&corrected), ["web-e3"]);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_store_has_forgotten_stays_saved_until_it_is_taken_in_or_gone() {
+    fn a_backend_missing_from_an_older_store_is_saved_while_present() {
         let (older, saved) = (rosters(4, &[3]), rosters(6, &[3, 4, 5]));
         let kept = to_save(&older, &saved, "a", |_, name| name != "web-e4");
         assert_eq!((names(&kept), kept["web"].next_number), (vec!["web-e3", "web-e5"], 6));

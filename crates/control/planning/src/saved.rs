@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_read_again_by_its_owner_alone() {
+    fn saved_state_reads_back_equal_and_has_mode_0600() {
         let scratch = Folder::new("saved");
         let folder = scratch.path("new");
         assert_eq!(load(&folder, "a"), Saved::default());

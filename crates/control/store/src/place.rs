@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_has_a_file_of_its_own_whatever_its_name() {
+    fn an_instance_name_is_sanitized_in_the_store_path() {
         let file = |name| store_file(Some(Path::new("/s")), name);
         assert_eq!(file("edge-1"), Path::new("/s/edge-1/controller.store"));
         assert_eq!(file("../../etc"), Path::new("/s/.._.._etc/controller.store"));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_hold_by_this_table() {
+    fn each_expectation_holds_only_for_a_matching_entry() {
         let there = entry(3, 5);
         for (expect, absent, present) in [
             (Expect::Absent, true, false),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_written_once() {
+    fn a_transaction_that_writes_a_key_twice_is_refused() {
         let twice = Transaction::new().put(key("a"), *b"1").delete(key("a"));
         assert_eq!(twice.check(), Err(TransactionError::WrittenTwice { key: key("a") }));
         let fine = Transaction::new().require(key("a"), Expect::Absent).put(key("a"), *b"1");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn its_size_has_limits() {
+    fn the_size_of_a_transaction_is_limited() {
         let many =
             |n: usize| (0..n).fold(Transaction::new(), |t, i| t.delete(key(&format!("k/{i}"))));
         assert_eq!(many(Transaction::OPERATIONS_MAX).check(), Ok(()));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_was_there() {
+    fn a_refusal_reports_the_found_entry() {
         let asked = Transaction::new().require(key("k"), Expect::Modified(Revision(4)));
         let there = entry(3, 5);
         let refusal = asked.refusal(|_| Some(&there)).unwrap();

@@ -58,7 +58,7 @@ async fn open(folder: &Folder) -> Result<Embedded, OpenError> {
 }
 
 #[tokio::test]
-async fn what_was_put_is_there_after_a_restart() {
+async fn put_entries_survive_reopening_the_store() {
     let folder = Folder::new("restart");
     let mut expected = Vec::new();
     for round in 0..3 {
@@ -74,7 +74,7 @@ async fn what_was_put_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_was_under_leases_is_gone_after_a_restart() {
+async fn leased_entries_are_removed_when_the_store_reopens() {
     let folder = Folder::new("leases");
     let store = open(&folder).await.unwrap();
     let lease = store.grant(Duration::from_secs(600)).await.unwrap().id;
@@ -89,7 +89,7 @@ async fn what_was_under_leases_is_gone_after_a_restart() {
 }
 
 #[tokio::test]
-async fn one_process_at_a_time_has_the_file() {
+async fn a_second_open_of_the_same_file_is_refused() {
     let folder = Folder::new("lock");
     let store = open(&folder).await.unwrap();
     assert!(matches!(open(&folder).await, Err(OpenError::InUse(_))));
@@ -98,7 +98,7 @@ async fn one_process_at_a_time_has_the_file() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so() {
+async fn a_closed_store_fails_requests_and_watches_with_an_error() {
     let folder = Folder::new("closed");
     let store = open(&folder).await.unwrap();
     let mut watch = store.watch(behaviour::folder("a"), Default::default()).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_closed_store_says_so() {
 }
 
 #[tokio::test]
-async fn a_full_store_takes_no_more_but_deletes() {
+async fn a_full_store_refuses_puts_unless_a_delete_makes_room() {
     let folder = Folder::new("full");
     let mut options = EmbeddedOptions::new(folder.path("state"));
     options.size_bytes_max = 10_000;

@@ -62,7 +62,7 @@ async fn writes_until_it_is_killed() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_at_any_moment_loses_nothing_that_was_acknowledged() {
+async fn a_killed_process_loses_no_acknowledged_write() {
     let folder = Folder::new("killed");
     let path = folder.path("state");
     let mut rng = StdRng::seed_from_u64(11);
@@ -149,7 +149,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) -> String {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_and_left_alone_or_the_damage_did_not_matter() {
+async fn a_damaged_file_is_refused_unchanged_or_opens_with_equal_content() {
     let folder = Folder::new("damaged");
     let mut rng = StdRng::seed_from_u64(13);
     let path = folder.path("state");
@@ -198,7 +198,7 @@ async fn a_file_that_is_no_store_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn the_copy_beside_the_file_is_what_it_was_when_it_was_last_opened() {
+async fn the_backup_holds_the_content_of_the_last_open() {
     let folder = Folder::new("backup");
     let path = folder.path("state");
     for i in 1..=3 {
@@ -223,7 +223,7 @@ async fn term(store: &Embedded) -> u64 {
 }
 
 #[tokio::test]
-async fn an_older_copy_in_its_place_goes_on_above_every_revision_that_was_told() {
+async fn a_restored_older_copy_continues_above_every_issued_term() {
     let folder = Folder::new("put-back");
     let path = folder.path("state");
     let store = open(&path).await.unwrap();
@@ -254,7 +254,7 @@ async fn an_older_copy_in_its_place_goes_on_above_every_revision_that_was_told()
 }
 
 #[tokio::test]
-async fn a_store_made_anew_in_the_place_of_a_lost_one_goes_on_above_it() {
+async fn a_new_store_replacing_a_lost_file_continues_above_its_terms() {
     let folder = Folder::new("lost");
     let path = folder.path("state");
     let store = open(&path).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_store_made_anew_in_the_place_of_a_lost_one_goes_on_above_it() {
 }
 
 #[tokio::test]
-async fn copies_are_made_while_it_runs() {
+async fn backups_are_written_while_the_store_is_running() {
     let folder = Folder::new("copies");
     let path = folder.path("state");
     let mut options = EmbeddedOptions::new(&path);
@@ -308,7 +308,7 @@ async fn copies_are_made_while_it_runs() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_missing_is_named() {
+async fn the_error_names_a_missing_folder() {
     let folder = Folder::new("missing");
     let error = open(&folder.path("not/there/state")).await.unwrap_err();
     assert!(
@@ -359,7 +359,7 @@ async fn fills_a_small_disk() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_reported_and_the_store_goes_on_when_there_is_space() {
+async fn a_full_disk_is_reported_and_writes_succeed_once_space_returns() {
     let folder = Folder::new("small");
     let direct = child("fills_a_small_disk", folder.root());
     // In a separate mount namespace, so that no mount remains.

@@ -78,7 +78,7 @@ async fn namespaces_do_not_see_each_other() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_among_our_keys_is_left_out() {
+async fn invalid_keys_of_other_programs_in_the_namespace_are_ignored() {
     let Some(member) = member() else { return };
     let store = patiently(member, "shared").await;
     let start = store.put(&key("a/1"), b"ours".as_slice().into()).await.unwrap();

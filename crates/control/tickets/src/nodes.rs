@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gets_the_keys_of_names_whose_private_keys_it_may_have() {
+    fn ticket_keys_are_given_only_if_every_name_is_permitted() {
         let tickets = Tickets::new().unwrap();
         tickets.share(TicketKeys::default().rotated(SystemTime::now()).unwrap().unwrap());
         let doors = vec![names(&["b"]), names(&[]), names(&["a"]), names(&["a", "c"])];

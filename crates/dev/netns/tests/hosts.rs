@@ -52,32 +52,34 @@ fn two_hosts_on_a_veth_pair_talk_over_both_families() {
 }
 
 #[test]
-fn a_host_is_gone_when_it_is_dropped_also_by_a_panic() {
+fn a_host_is_removed_when_it_is_dropped_also_by_a_panic() {
     if !possible() {
         return;
     }
     let outside = Host::new("outside").unwrap();
-    let veth_to = |inside: &Host| veth((&outside, "to-inside"), (inside, "eth0"));
-    let panicked = std::thread::scope(|scope| {
-        let doomed = scope.spawn(|| {
-            let inside = Host::new("inside").unwrap();
-            veth_to(&inside).unwrap();
-            panic!("a test that fails");
+    let links = || outside.ip("-o link").unwrap().lines().count();
+    for panics in [false, true] {
+        let ended = std::thread::scope(|scope| {
+            let of_a_test = scope.spawn(|| {
+                let inside = Host::new("inside").unwrap();
+                veth((&outside, "to-inside"), (&inside, "eth0")).unwrap();
+                assert_eq!(links(), 2, "as long as the host exists");
+                assert!(!panics, "a test that fails");
+            });
+            of_a_test.join()
         });
-        doomed.join()
-    });
-    assert!(panicked.is_err());
-    // The kernel removes a namespace in the background; then both ends of the pair are gone.
-    let gone = || outside.ip("-o link").unwrap().lines().count() == 1;
-    let end = std::time::Instant::now() + PATIENCE;
-    while !gone() && std::time::Instant::now() < end {
-        std::thread::yield_now();
+        assert_eq!(ended.is_err(), panics);
+        // The kernel removes a namespace in the background; then both ends of the pair are gone.
+        let end = std::time::Instant::now() + PATIENCE;
+        while links() != 1 && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
+        assert_eq!(links(), 1, "{panics}");
     }
-    assert!(gone());
 }
 
 #[test]
-fn a_guest_lives_on_its_host_and_dies_with_its_owner() {
+fn a_guest_runs_in_its_hosts_namespace_and_ends_when_dropped() {
     if !possible() {
         return;
     }
@@ -95,7 +97,7 @@ fn a_guest_lives_on_its_host_and_dies_with_its_owner() {
 }
 
 #[test]
-fn what_a_program_complains_of_is_in_the_error() {
+fn the_error_of_a_command_names_the_failed_object_and_host() {
     if !possible() {
         return;
     }
@@ -126,7 +128,7 @@ fn in_a_site_clients_and_backends_reach_each_other_and_vips_reach_the_balancer()
 }
 
 #[test]
-fn checksums_are_whole_on_the_wire() {
+fn frames_on_the_wire_have_complete_checksums() {
     if !possible() {
         return;
     }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_out_checks_and_a_lost_buffer_does_not() {
+    fn generated_bytes_pass_the_check_and_a_lost_buffer_fails_it() {
         let bytes = Pattern::bytes(7, 300_000);
         assert_eq!(Pattern::new(7).check(&bytes), Ok(()));
         let lost = [&bytes[..65_536], &bytes[131_072..]].concat();

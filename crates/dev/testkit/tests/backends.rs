@@ -11,7 +11,7 @@ use equipoise_testkit::{
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn an_echo_backend_shows_the_request_byte_by_byte_as_it_was() {
+fn an_echo_backend_returns_the_request_unchanged() {
     let backend = HttpBackend::echo();
     let request = "POST /x HTTP/1.1\r\nHost: a\r\nA:  b\r\nContent-Length: 3\r\n\r\nxyz";
     let response = Client::exchange(backend.address(), request).expect("a response");
@@ -48,7 +48,7 @@ fn every_kind_of_body_is_read_back() {
 }
 
 #[test]
-fn faults_look_to_the_client_like_what_they_are() {
+fn the_client_reports_the_kind_of_each_injected_fault() {
     let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc";
     let cases = [
         (Answer::close(), WireError::Closed),
@@ -84,7 +84,7 @@ fn generated_bodies_are_checked_on_both_sides() {
 }
 
 #[test]
-fn a_stopped_backend_refuses_and_comes_back_on_its_port() {
+fn a_stopped_backend_refuses_connections_and_restarts_on_its_port() {
     let backend = HttpBackend::named("b");
     let mut client = Client::connect(backend.address());
     client.ask(GET).expect("a response");

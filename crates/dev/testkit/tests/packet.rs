@@ -4,13 +4,13 @@ use equipoise_testkit::packet::{Ip, flag, fold, protocol, verify, verify_ip};
 
 /// RFC 1071, section 3.
 #[test]
-fn the_sum_is_that_of_the_rfc() {
+fn the_checksum_equals_the_example_of_rfc_1071() {
     assert_eq!(fold(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
 }
 
 /// A header that others worked out: Wikipedia, "Internet checksum".
 #[test]
-fn a_header_from_elsewhere_is_verified() {
+fn a_published_example_header_passes_verification() {
     let header = [
         0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00,
         0x01, 0xc0, 0xa8, 0x00, 0xc7,
@@ -41,14 +41,14 @@ fn samples() -> Vec<(&'static str, Ip)> {
 }
 
 #[test]
-fn what_is_built_is_right() {
+fn every_built_packet_passes_verification() {
     for (name, packet) in samples() {
         assert_eq!(verify(&packet.frame()), Ok(()), "{name}");
     }
 }
 
 #[test]
-fn a_bit_that_flips_in_a_transport_is_found() {
+fn a_flipped_bit_in_the_payload_fails_verification() {
     for (name, packet) in samples() {
         let mut frame = packet.frame();
         *frame.last_mut().unwrap() ^= 1;

@@ -238,7 +238,7 @@ fn the_last_certificate_is_kept_while_the_directory_is_down() {
 }
 
 #[test]
-fn a_process_starts_without_its_directory_and_says_why_clients_are_refused() {
+fn a_process_starts_without_its_acme_directory_and_reports_the_failure() {
     let backend = HttpBackend::echo();
     let (http, https, nowhere) = (free_port(), free_port(), free_port());
     let mut pebble = Pebble::stopped("acme-late", http.address(), nowhere.address(), 90 * DAY);
@@ -260,7 +260,7 @@ fn a_process_starts_without_its_directory_and_says_why_clients_are_refused() {
 }
 
 #[test]
-fn a_name_that_cannot_be_verified_waits_long_and_a_reload_does_not_shorten_it() {
+fn a_reload_keeps_the_retry_delay_of_an_unverified_name() {
     let backend = HttpBackend::echo();
     let (http, https, nowhere) = (free_port(), free_port(), free_port());
     // The directory connects to ports at which nothing listens.

@@ -37,7 +37,7 @@ fn an_address_is_ready_while_a_backend_may_receive_work() {
 }
 
 #[test]
-fn a_front_door_on_all_addresses_serves_those_that_are_asked_for() {
+fn a_wildcard_front_door_is_ready_for_addresses_of_its_family() {
     if !can_run(&[]) {
         return;
     }

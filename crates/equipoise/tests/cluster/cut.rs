@@ -253,7 +253,7 @@ fn followed(network: &Network, socket: &Path) -> (serde_json::Value, usize, [usi
 }
 
 #[test]
-fn a_leader_that_only_the_others_do_not_reach_is_left_by_its_nodes_and_no_stale_plan_is_applied() {
+fn nodes_leave_a_partitioned_leader_and_apply_no_stale_plan() {
     let Some(mut network) = Network::new("cluster-parted") else { return };
     network.start_etcd();
     network.start_controllers();
@@ -294,7 +294,7 @@ fn a_leader_that_only_the_others_do_not_reach_is_left_by_its_nodes_and_no_stale_
 }
 
 #[test]
-fn who_is_cut_off_leads_no_more_serves_on_and_comes_back_without_a_stale_plan() {
+fn an_isolated_leader_steps_down_and_an_isolated_node_keeps_serving() {
     let Some(mut network) = Network::new("cluster-cut") else { return };
     network.start_etcd();
     network.start_controllers();

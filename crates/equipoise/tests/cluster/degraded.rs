@@ -25,7 +25,7 @@ fn page(machine: &Machine) -> (bool, String) {
 }
 
 #[test]
-fn a_controller_whose_store_is_damaged_says_so_in_its_status_and_in_that_of_the_cluster() {
+fn a_damaged_store_is_reported_by_node_status_and_cluster_status() {
     let backend = HttpBackend::named("a");
     let Some(site) = Site::new("cluster-damaged") else { return };
     let mut one = site.machine("c1", backend.address(), |machine| {
@@ -61,7 +61,7 @@ fn a_controller_whose_store_is_damaged_says_so_in_its_status_and_in_that_of_the_
 }
 
 #[test]
-fn a_controller_whose_store_is_gone_says_for_how_long_there_was_no_plan_and_why() {
+fn a_controller_reports_a_store_outage_with_its_duration_and_cause() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-no-store") else { return };
     let mut one = site.controller("c1", backend.address());

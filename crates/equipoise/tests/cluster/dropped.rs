@@ -52,7 +52,7 @@ fn serves(front_door: SocketAddr) -> bool {
 }
 
 #[test]
-fn a_leader_that_nodes_do_not_reach_removes_nothing_and_one_that_hears_them_leads() {
+fn a_leader_without_node_reports_is_replaced_and_removes_no_backend() {
     let Some(mut network) = Network::new("cluster-dropped") else { return };
     network.load = "period = \"250ms\"\n".to_string();
     network.pool = PLANNED.to_string();
@@ -92,7 +92,7 @@ fn deaf_seconds(status: &Value) -> u64 {
 }
 
 #[test]
-fn a_controller_that_started_deaf_and_is_elected_later_removes_nothing() {
+fn a_controller_elected_before_it_receives_reports_removes_no_backend() {
     let Some(mut network) = Network::new("cluster-started-deaf") else { return };
     network.load = "period = \"250ms\"\n".to_string();
     network.pool = PLANNED.to_string();

@@ -77,7 +77,7 @@ fn leaders_die(test: &str, seconds: u64, seed: u64) {
 }
 
 #[test]
-fn leaders_are_killed_at_random_moments_and_no_request_fails_and_no_plan_goes_back() {
+fn killing_leaders_at_random_fails_no_request_and_reverts_no_plan() {
     leaders_die("cluster-kills", number("CLUSTER_SECONDS", 15), number("CLUSTER_SEED", 1));
 }
 
@@ -109,7 +109,7 @@ fn member<'s>(status: &'s serde_json::Value, name: &str) -> &'s serde_json::Valu
 }
 
 #[test]
-fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
+fn invalid_member_reports_are_refused_and_affect_no_other_member() {
     if Command::new("curl").arg("--version").output().is_err() {
         println!("skipped: curl is not installed");
         return;
@@ -167,7 +167,7 @@ fn a_member_that_lies_is_refused_by_name_and_changes_nothing_for_others() {
 }
 
 #[test]
-fn tokens_that_are_wrong_expired_or_revoked_let_nobody_in_and_the_log_says_why() {
+fn wrong_expired_revoked_and_foreign_join_tokens_are_refused_counted_and_logged() {
     let backend = HttpBackend::named("a");
     let Some(site) = Site::new("cluster-tokens") else { return };
     let controllers = site.controllers(backend.address());
@@ -205,17 +205,21 @@ fn tokens_that_are_wrong_expired_or_revoked_let_nobody_in_and_the_log_says_why()
         Process::start(&["agent", text(&file)])
     };
     let refused = [
-        ("w1", &wrong, "wrong_secret"),
-        ("w2", &expired, "expired"),
-        ("w3", &revoked, "unknown"),
-        ("w4", &for_other, "other_node"),
+        ("w1", &wrong, "wrong_secret", "the secret of token ID is wrong"),
+        ("w2", &expired, "expired", "the token ID expired "),
+        ("w3", &revoked, "unknown", "there is no token ID; it was never created here, was revoked"),
+        ("w4", &for_other, "other_node", "the token ID is for the node somebody, but w4 presented"),
     ];
-    let tries: Vec<Process> = refused.iter().map(|(name, token, _)| join(name, token)).collect();
+    let tries: Vec<Process> = refused.iter().map(|(name, token, ..)| join(name, token)).collect();
     let status = controllers[1].until("each is counted under its name", |status| {
-        refused.iter().all(|(.., count)| status["counts"][*count].as_u64() >= Some(1))
+        refused.iter().all(|(_, _, count, _)| status["counts"][*count].as_u64() >= Some(1))
     });
-    for (one, (_, token, count)) in tries.iter().zip(&refused) {
+    for (one, (_, token, count, reason)) in tries.iter().zip(&refused) {
+        one.wait_for_text("a controller's log says why");
         assert!(!one.printed().contains("certified for the cluster"), "{count}");
+        let id = token.split('.').nth(1).unwrap();
+        let reason = format!("a node may not join: {}", reason.replace("ID", id));
+        controllers[1].process().wait_for_text(&reason);
         let secret = token.split('.').nth(2).unwrap();
         assert!(!controllers[1].process().printed().contains(secret), "{count}: it was logged");
     }

@@ -22,7 +22,7 @@ fn killed(controllers: &mut [Machine]) -> usize {
 }
 
 #[test]
-fn a_pool_whose_queue_stands_grows_on_under_the_next_leader_and_shrinks_without_load() {
+fn a_pool_grows_across_a_leader_change_and_shrinks_when_idle() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-grows") else { return };
     site.load = "period = \"200ms\"\n".to_string();

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use equipoise_testkit::HttpBackend;
 
-use crate::bed::{Site, command, generation, leader, reporting, term};
+use crate::bed::{Site, command, generation, leader, reporting, soon, term};
 use crate::canary::{Canary, STARVED, VACANT_MAX};
-use crate::common::{Load, Process, equipoise, stderr, text};
+use crate::common::{Load, Process, equipoise, stderr, stdout, text};
+use crate::watching;
 
 #[test]
 fn a_leader_is_killed_and_another_leads_soon_without_a_failed_request() {
@@ -62,7 +63,7 @@ fn a_leader_is_killed_and_another_leads_soon_without_a_failed_request() {
 }
 
 #[test]
-fn a_node_serves_on_when_every_controller_is_gone_and_says_how_old_its_instructions_are() {
+fn a_node_without_controllers_keeps_serving_and_reports_the_age_of_its_instructions() {
     let backend = HttpBackend::named("a");
     let Some(site) = Site::new("cluster-alone") else { return };
     let mut controllers = site.controllers(backend.address());
@@ -76,7 +77,23 @@ fn a_node_serves_on_when_every_controller_is_gone_and_says_how_old_its_instructi
     let load = Load::start(node.door.address(), 2);
     controllers.iter_mut().for_each(|one| drop(one.process.take()));
     node.process().wait_for_text("no controller has newer instructions; continuing with the last");
+    let (alone, socket) = (Instant::now(), node.file.with_extension("sock"));
+    let cluster = || watching::status(&socket).expect("it answers")["cluster"].clone();
+    let before = cluster();
     load.wait_for(100);
+    let passed = alone.elapsed().as_secs_f64();
+    let after = cluster();
+    for number in ["term", "generation"] {
+        assert!(before[number].is_u64(), "{before:#}");
+        assert_eq!(before[number], after[number], "the last instructions stay");
+    }
+    assert!(after["age_seconds"].as_f64() >= Some(passed), "{passed}: {after:#}");
+    let (term, generation) = (&after["term"], &after["generation"]);
+    let line = format!("  follows instructions {term}.{generation} of ");
+    soon("the command shows the age", || {
+        let shown = stdout(&equipoise(&["status", "--cluster", "--config", text(&node.file)]));
+        shown.lines().any(|it| it.starts_with(&line) && it.ends_with(" ago"))
+    });
     let (_, bad) = load.finish();
     assert!(bad.is_empty(), "{:?}", bad.first());
 }

@@ -66,7 +66,7 @@ fn name_server(
 }
 
 #[test]
-fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
+fn answers_follow_planned_shares_and_omit_dead_or_drained_members() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-names") else { return };
     site.load = "period = \"250ms\"\n".to_string();
@@ -132,7 +132,7 @@ fn answers_follow_the_plan_and_a_member_that_dies_or_is_drained_leaves_them() {
 }
 
 #[test]
-fn names_by_load_leave_out_a_node_whose_application_is_dead() {
+fn load_based_names_omit_a_node_with_a_dead_application() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-names-dead") else { return };
     site.load = "period = \"250ms\"\n".to_string();
@@ -155,7 +155,7 @@ fn names_by_load_leave_out_a_node_whose_application_is_dead() {
 }
 
 #[test]
-fn a_node_whose_application_is_full_gets_fewer_clients_though_its_cpu_idles() {
+fn a_node_with_a_full_application_receives_a_smaller_share() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-names-full") else { return };
     site.load = "period = \"250ms\"\n".to_string();
@@ -180,7 +180,7 @@ fn a_node_whose_application_is_full_gets_fewer_clients_though_its_cpu_idles() {
 }
 
 #[test]
-fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_ttl() {
+fn names_of_elastic_pools_follow_the_roster_and_drain_before_removal() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-names-elastic") else { return };
     site.load = "period = \"250ms\"\n".to_string();
@@ -222,7 +222,7 @@ fn a_name_over_an_elastic_pool_follows_the_roster_and_who_leaves_waits_for_its_t
 }
 
 #[test]
-fn a_name_server_knows_what_clients_bring_to_other_nodes() {
+fn a_name_server_learns_the_client_subnets_of_other_nodes() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-sources") else { return };
     site.load = "period = \"250ms\"\n".to_string();

@@ -51,7 +51,7 @@ fn until_there_are(count: usize, seen_by: &[&Machine]) -> Vec<(String, String, S
 }
 
 #[test]
-fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_after_their_node() {
+fn elastic_processes_outlive_a_leader_and_are_replaced_on_node_loss() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-processes") else { return };
     site.load = QUICK.to_string();
@@ -116,7 +116,7 @@ fn processes_are_spread_over_nodes_and_survive_the_leader_and_are_made_anew_afte
 }
 
 #[test]
-fn scripts_are_asked_by_one_member_and_another_goes_on_when_it_dies() {
+fn one_member_runs_scripts_and_another_takes_over_if_it_dies() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-scripts") else { return };
     let fleet = Fleet::new(&site.folder);
@@ -154,7 +154,7 @@ fn scripts_are_asked_by_one_member_and_another_goes_on_when_it_dies() {
 }
 
 #[test]
-fn a_member_that_comes_back_with_another_driver_leaves_what_another_goes_on_with() {
+fn a_returning_member_with_another_driver_leaves_adopted_backends_alone() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-other-driver") else { return };
     let fleet = Fleet::new(&site.folder);

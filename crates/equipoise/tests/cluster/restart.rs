@@ -16,7 +16,7 @@ fn cluster(node: &Machine) -> serde_json::Value {
 }
 
 #[test]
-fn a_node_killed_while_no_controller_is_there_serves_the_elastic_backends_again() {
+fn a_node_restarted_without_controllers_serves_its_elastic_backends() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-restart") else { return };
     let fleet = Fleet::new(&site.folder);

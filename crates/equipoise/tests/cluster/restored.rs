@@ -67,7 +67,7 @@ fn is_followed(controller: &mut Machine, node: &Machine) {
 }
 
 #[test]
-fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said() {
+fn nodes_follow_a_restored_store_and_the_log_reports_the_restore() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-put-back") else { return };
     site.load = "period = \"250ms\"\n".to_string();
@@ -113,7 +113,7 @@ fn a_store_put_back_from_a_copy_is_followed_at_once_and_what_it_forgot_is_said()
 }
 
 #[test]
-fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_comes_into_the_roster_again() {
+fn script_backends_newer_than_a_restored_store_return_to_the_roster() {
     let backend = HttpBackend::named("unused");
     let Some(mut site) = Site::new("cluster-put-back-made") else { return };
     let fleet = Fleet::new(&site.folder);

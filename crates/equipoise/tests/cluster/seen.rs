@@ -135,7 +135,7 @@ fn says_what_it_knows(now: &Value, kind: &str, address: &str) {
 }
 
 #[test]
-fn a_node_and_an_agent_whose_controllers_are_gone_say_what_they_know() {
+fn a_node_and_an_agent_report_their_own_state_without_controllers() {
     let backend = HttpBackend::named("a");
     let Some(mut site) = Site::new("cluster-unheard") else { return };
     site.load = "period = \"200ms\"\n".to_string();

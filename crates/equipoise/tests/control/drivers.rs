@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_reload_with_another_driver_replaces_what_there_is_and_no_request_fails() {
+fn a_reload_to_another_driver_replaces_backends_without_failed_requests() {
     let mut instance = Instance::new("driver");
     let fleet = Fleet::new(&instance.folder);
     let elastic = "[pool.elastic]\nmin = 2\nmax = 3\nin-cool-down = \"1m\"\nwarm-up = \"200ms\"\n";
@@ -84,7 +84,7 @@ fn killed_in_a_change(
 }
 
 #[test]
-fn killed_while_its_driver_changes_it_goes_on_with_that_and_no_backend_is_lost_or_doubled() {
+fn a_kill_during_a_driver_change_loses_and_duplicates_no_backend() {
     type Moment = fn(&Instance, &Fleet, &Fleet) -> bool;
     let moments: [(&str, Moment); 3] = [
         ("change-asked", |_, _, _| true),
@@ -112,7 +112,7 @@ fn killed_while_its_driver_changes_it_goes_on_with_that_and_no_backend_is_lost_o
 }
 
 #[test]
-fn a_service_that_fails_now_and_then_makes_each_backend_once() {
+fn a_flaky_webhook_service_creates_each_backend_once() {
     // By idempotency key; every other request fails before it is answered.
     let made: Arc<Mutex<BTreeMap<String, HttpBackend>>> = Arc::default();
     let known = Arc::clone(&made);

@@ -30,7 +30,7 @@ fn grows_under_load(instance: &Instance) {
 }
 
 #[test]
-fn a_pool_whose_queue_stands_grows_and_after_a_restart_again() {
+fn a_pool_with_a_standing_queue_grows_also_after_a_restart() {
     let mut instance = Instance::new("full-waits");
     let pool = pool_of_one_thread(&instance, "sleeps", 1);
     instance.start(&pool);
@@ -133,7 +133,7 @@ fn processes(instance: &Instance) -> Vec<u32> {
 }
 
 #[test]
-fn a_pool_whose_store_is_damaged_has_the_backends_that_it_had_and_at_least_its_least() {
+fn a_pool_with_a_damaged_store_keeps_its_number_of_backends_and_at_least_its_minimum() {
     let mut instance = Instance::new("held");
     let pool = made_of_processes().replace("min = 1", "min = 2");
     instance.start(&pool);
@@ -178,4 +178,12 @@ fn a_pool_whose_store_is_damaged_has_the_backends_that_it_had_and_at_least_its_l
     assert!(worked, "{said}");
     assert!(eventually(|| serving(&instance).len() == 4), "{}", instance.printed());
     assert!(!instance.printed().contains("nothing changed"), "{}", instance.printed());
+
+    // The minimum has become larger than the number of backends.
+    instance.kill();
+    damage(&instance);
+    instance.start(&pool.replace("min = 2", "min = 5"));
+    assert!(eventually(|| serving(&instance).len() == 5), "{}", instance.printed());
+    let (worked, said) = instance.command(&["plan"]);
+    assert!(!worked && said.contains("pool web at 5"), "{said}");
 }

@@ -28,7 +28,7 @@ fn halve(path: &std::path::Path) {
 }
 
 #[test]
-fn what_scripts_have_made_is_in_the_roster_whatever_becomes_of_what_is_saved() {
+fn script_backends_survive_a_damaged_stale_or_lost_saved_roster() {
     let mut instance = Instance::new("saved");
     let fleet = Fleet::new(&instance.folder);
     // Without a listing, so that only rosters show which backends exist.
@@ -71,7 +71,7 @@ fn what_scripts_have_made_is_in_the_roster_whatever_becomes_of_what_is_saved() {
 }
 
 #[test]
-fn a_pool_of_processes_begins_with_names_that_were_not_used_although_nothing_is_saved() {
+fn a_process_pool_with_a_damaged_record_starts_with_unused_names() {
     let mut instance = Instance::new("saved-anew");
     let pool = made_of_processes().replace("min = 1", "min = 2");
     instance.start(&pool);
@@ -94,7 +94,7 @@ fn a_pool_of_processes_begins_with_names_that_were_not_used_although_nothing_is_
 }
 
 #[test]
-fn what_scripts_made_for_a_pool_that_is_elastic_no_more_is_removed_also_by_the_next_process() {
+fn script_backends_are_removed_once_their_pool_is_no_longer_elastic() {
     for is_killed in [false, true] {
         let (mut instance, fleet, pool) = three_by_scripts(&format!("no-more-{is_killed}"));
         assert!(eventually(|| knows(&instance, 3)), "{:#}", roster(&instance));
@@ -128,7 +128,7 @@ fn what_scripts_made_for_a_pool_that_is_elastic_no_more_is_removed_also_by_the_n
 }
 
 #[test]
-fn what_was_elastic_no_more_for_a_moment_keeps_one_scaler() {
+fn a_pool_elastic_again_after_a_quick_reload_duplicates_no_backend() {
     let (instance, fleet, pool) = three_by_scripts("no-more-a-moment");
     instance.write("backends = [{ name = \"own\", address = \"127.0.0.1:1\" }]");
     assert_eq!(reload(&instance.socket).0, 200);

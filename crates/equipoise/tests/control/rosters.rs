@@ -21,7 +21,7 @@ fn shrinks_to_one(instance: &Instance, fleet: &Fleet) {
 }
 
 #[test]
-fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
+fn a_record_of_an_earlier_version_without_a_roster_is_adopted() {
     let (mut instance, fleet, pool) = three_by_scripts("earlier");
     let before = (fleet.there(), serving(&instance));
     instance.kill();
@@ -56,7 +56,7 @@ fn a_record_of_an_earlier_version_without_a_roster_is_gone_on_with() {
 }
 
 #[test]
-fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_stays() {
+fn a_restored_store_keeps_script_backends_created_after_the_copy() {
     let mut instance = Instance::new("put-back");
     let fleet = Fleet::new(&instance.folder);
     // Without a listing, so that only rosters show which backends exist.
@@ -81,7 +81,7 @@ fn what_scripts_made_after_the_copy_of_a_store_that_is_put_back_stays() {
 }
 
 #[test]
-fn what_scripts_have_removed_since_the_copy_of_a_store_that_is_put_back_stays_away() {
+fn a_restored_store_does_not_revive_backends_removed_after_the_copy() {
     let mut instance = Instance::new("put-back-ghost");
     let fleet = Fleet::new(&instance.folder);
     let pool = format!("{ELASTIC}{}", fleet.table_without_list());
@@ -128,7 +128,7 @@ fn what_scripts_have_removed_since_the_copy_of_a_store_that_is_put_back_stays_aw
 /// With the restored store, which has a roster with processes that died since, and with an empty
 /// store.
 #[test]
-fn what_was_made_without_a_controller_stays_when_the_store_is_mended() {
+fn backends_created_without_a_controller_survive_a_store_repair() {
     for is_kept in [true, false] {
         let mut instance = Instance::new(&format!("mended-{is_kept}"));
         let pool = made_of_processes().replace("min = 1", "min = 2");

@@ -49,7 +49,7 @@ fn an_elastic_pool_is_pinned_paused_and_resumed_by_command_and_that_outlives_a_k
 }
 
 #[test]
-fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with_itself() {
+fn an_elastic_pool_creates_drains_and_ends_its_backend_processes() {
     let mut instance = Instance::new("processes");
     instance.start(&made_of_processes());
     assert!(eventually(|| serving(&instance).len() == 1), "{:#}", instance.plan());
@@ -90,7 +90,7 @@ fn an_elastic_pool_makes_its_backends_drains_those_that_leave_and_ends_them_with
 }
 
 #[test]
-fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
+fn script_backends_survive_a_kill_and_are_adopted() {
     let (mut instance, fleet, pool) = three_by_scripts("scripts");
     let before = (fleet.there(), serving(&instance));
     instance.kill();
@@ -110,7 +110,7 @@ fn backends_made_by_scripts_outlive_a_kill_and_are_gone_on_with() {
 /// Vertical and diagonal scaling: sizes are chosen by speed and price, when the load rises and
 /// falls.
 #[test]
-fn under_load_sizes_are_chosen_by_speed_for_their_price_and_an_idle_pool_is_the_cheapest_one() {
+fn backend_sizes_follow_the_load_by_speed_and_price() {
     let mut instance = Instance::new("sizes");
     let fleet = Fleet::sized(&instance.folder);
     // A small backend processes one request at a time, a large one four.

@@ -24,7 +24,7 @@ fn start(test: &str, content: &str, more: &str) -> Instance {
 }
 
 #[test]
-fn backends_of_a_file_come_and_go_and_those_that_stay_keep_connections_and_admin_state() {
+fn a_changed_file_updates_backends_and_keeps_connections_and_state() {
     let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let (at_a, at_b) = (a.address().to_string(), b.address().to_string());
     let instance = start("files-follow", &list(&[&a]), "");
@@ -93,7 +93,7 @@ fn a_request_at_a_backend_that_leaves_the_file_is_finished_and_no_request_fails(
 }
 
 #[test]
-fn a_file_that_cannot_be_used_keeps_the_last_set_and_status_says_why() {
+fn an_unusable_file_keeps_the_last_backends_and_status_shows_why() {
     let a = HttpBackend::named("a");
     let instance = start("files-broken", &list(&[&a]), "");
     let path = instance.folder.path("web.json");
@@ -131,7 +131,7 @@ fn a_file_that_cannot_be_used_keeps_the_last_set_and_status_says_why() {
 }
 
 #[test]
-fn a_file_that_is_being_written_is_not_read_until_it_rests() {
+fn a_file_is_not_read_while_it_is_being_written() {
     let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let folder = Folder::new("files-rest");
     let both = format!(
@@ -159,7 +159,7 @@ fn a_file_that_is_being_written_is_not_read_until_it_rests() {
 }
 
 #[test]
-fn an_empty_list_is_believed_where_the_option_says_so() {
+fn an_empty_list_is_applied_if_empty_after_is_zero() {
     let a = HttpBackend::named("a");
     let instance = start("files-empty", &list(&[&a]), "empty-after = '0s'");
     assert_eq!(instance.ask(), (200, "a".into()));

@@ -31,7 +31,7 @@ drain-timeout = \"10s\"
 ";
 
 #[test]
-fn a_name_gives_what_scripts_have_added_and_leaves_a_ttl_before_they_remove() {
+fn a_name_follows_script_backends_and_omits_them_before_removal() {
     let script = "[\"python3\", \"FOLDER/script.py\", \"FOLDER/log\"]";
     let exec = format!("[pool.elastic.exec]\nadd = {script}\nremove = {script}\n");
     let config = format!(
@@ -81,7 +81,7 @@ fn ports(instance: &Instance, name: &str) -> BTreeSet<u16> {
 }
 
 #[test]
-fn srv_records_tell_the_port_of_each_process() {
+fn srv_records_contain_the_port_of_each_process() {
     let process = format!(
         "[pool.elastic.process]\ncommand = [\"{}\", \"sample-backend\", \"--name\", \"{{name}}\", \"--http\", \"{{port}}\"]\n",
         common::EQUIPOISE

@@ -43,7 +43,7 @@ fn a_reload_by_command_or_signal_takes_the_file_and_a_broken_one_changes_nothing
 }
 
 #[test]
-fn a_reload_changes_concurrency_and_serves_those_that_wait() {
+fn a_reload_changes_the_limit_and_serves_queued_requests() {
     let gate = Gate::new();
     let held = Answer::ok("held").first(Step::Wait(gate.clone()));
     let backend = HttpBackend::start(move |request| match request.head.target() {
@@ -167,7 +167,7 @@ fn a_reload_turns_a_front_door_from_http_to_tcp_and_back_under_open_connections(
 }
 
 #[test]
-fn a_front_door_that_cannot_be_opened_leaves_the_running_ones() {
+fn a_reload_with_a_taken_port_fails_and_keeps_front_doors() {
     let a = HttpBackend::named("a");
     let instance = Instance::start("door", &backends(&[("a", &a)]));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

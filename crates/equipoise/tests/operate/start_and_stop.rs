@@ -8,7 +8,7 @@ use crate::common::{Folder, Process, equipoise, get, stderr, text};
 use crate::{Instance, backends, config, head};
 
 #[test]
-fn a_start_that_fails_says_why_and_exits_with_one() {
+fn a_failed_start_reports_the_cause_and_exits_with_1() {
     let folder = Folder::new("start");
     let api = free_port();
     let broken = folder.write("broken.toml", "[[pool]]\nnam = \"web\"\n[api]\nlisten = 7\n");
@@ -31,7 +31,7 @@ fn a_start_that_fails_says_why_and_exits_with_one() {
 }
 
 #[test]
-fn a_second_process_does_not_take_the_first_ones_socket() {
+fn a_second_process_does_not_take_over_the_api_socket() {
     let a = HttpBackend::named("a");
     let instance = Instance::start("second", &backends(&[("a", &a)]));
     let output = equipoise(&["run", text(&instance.file)]);
@@ -42,7 +42,7 @@ fn a_second_process_does_not_take_the_first_ones_socket() {
 }
 
 #[test]
-fn a_killed_process_leaves_nothing_that_keeps_the_next_from_starting() {
+fn a_process_starts_despite_the_socket_of_a_killed_process() {
     let a = HttpBackend::named("a");
     let mut instance = Instance::start("stale", &backends(&[("a", &a)]));
     instance.process.signal(libc::SIGKILL);

@@ -8,7 +8,7 @@ use crate::common::{self, Folder, Process, equipoise, get, stderr, text};
 use crate::{Instance, backends};
 
 #[test]
-fn status_shows_what_runs_as_a_table_and_as_json() {
+fn status_shows_pools_and_front_doors_as_table_and_json() {
     let a = HttpBackend::named("a");
     let instance = Instance::start("status", &backends(&[("a", &a)]));
     assert_eq!(instance.who(), "a");
@@ -34,7 +34,7 @@ fn status_shows_what_runs_as_a_table_and_as_json() {
 }
 
 #[test]
-fn status_watch_goes_on_when_the_process_has_restarted() {
+fn status_watch_continues_after_the_process_restarts() {
     let a = HttpBackend::named("a");
     let mut instance = Instance::start("watch", &backends(&[("a", &a)]));
     let watch = Process::start(&["status", "--watch", "--api", text(&instance.socket)]);

@@ -143,7 +143,7 @@ fn a_larger_body_or_an_upgrade_is_not_copied() {
 }
 
 #[test]
-fn requests_do_not_wait_for_a_slow_mirror_whose_copies_are_bounded() {
+fn requests_do_not_wait_for_a_slow_mirror_with_bounded_copies() {
     let gate = Gate::new();
     let slow = {
         let gate = gate.clone();
@@ -178,7 +178,7 @@ fn requests_do_not_wait_for_a_slow_mirror_whose_copies_are_bounded() {
 }
 
 #[test]
-fn requests_are_answered_whatever_the_mirror_does() {
+fn a_failing_mirror_does_not_affect_the_requests() {
     let (dead, full) = (free_port(), FullBacklog::start());
     let broken = HttpBackend::always(Answer::raw("nonsense\r\n\r\n"));
     let silent = HttpBackend::always(Answer::hang());
@@ -223,7 +223,7 @@ fn requests_are_answered_whatever_the_mirror_does() {
 }
 
 #[test]
-fn a_mirror_has_any_kind_of_pool() {
+fn a_mirror_pool_may_be_http2_or_multiplexed() {
     let shared = HttpBackend::named("shared");
     let rig = Rig::new("mirror-pools", "");
     let routes = format!(

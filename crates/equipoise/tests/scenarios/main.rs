@@ -40,7 +40,7 @@ fn assert_others_keep(site: &Site) {
 }
 
 #[test]
-fn a_crowd_that_comes_to_one_node_is_shared_while_it_is_there() {
+fn a_load_surge_at_one_node_is_delegated_until_it_ends() {
     let Some(site) = Site::start("scenario-crowd", &[WORK; 3]) else { return };
     // A tenth of each node's capacity.
     let usual: Vec<Crowd> =
@@ -94,7 +94,7 @@ fn a_crowd_that_comes_to_one_node_is_shared_while_it_is_there() {
 }
 
 #[test]
-fn a_node_with_less_does_less_of_what_comes_to_all_alike() {
+fn a_slower_node_delegates_and_serves_fewer_computing_requests() {
     let Some(site) = Site::start("scenario-weak", &[WORK * 5 / 2, WORK, WORK]) else { return };
     let light = Crowd::start(site.doors()[0], "/light", 1, EVERY);
     // Three tenths of each node's capacity, which is three quarters of the first node's.
@@ -136,7 +136,7 @@ fn a_node_with_less_does_less_of_what_comes_to_all_alike() {
 }
 
 #[test]
-fn of_what_is_more_than_all_may_do_computing_requests_are_refused_and_light_ones_never() {
+fn an_overload_refuses_computing_requests_but_no_light_requests() {
     // A part of the machines' capacity, so that clients with one request at a time can exceed it.
     let admit = "admit = 0.4\n";
     let Some(site) = Site::start_with("scenario-admit", &[WORK; 2], admit) else { return };

@@ -31,7 +31,7 @@ fn of_dds(thread: &str) -> bool {
 }
 
 #[test]
-fn without_a_slice_table_no_thread_and_no_socket_of_dds_is_there() {
+fn without_a_slice_table_no_dds_thread_or_socket_exists() {
     let mut bed = Bed::unstarted("slice-absent", 88);
     bed.write_tables("");
     bed.start();

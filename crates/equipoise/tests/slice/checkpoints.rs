@@ -99,7 +99,7 @@ impl Payer {
 }
 
 #[test]
-fn states_are_those_of_a_run_without_kills() {
+fn checkpointed_states_after_kills_equal_an_uninterrupted_run() {
     if !python() {
         return;
     }

@@ -62,7 +62,7 @@ fn a_client_in_python_has_a_reply_to_each_item_though_a_worker_is_killed() {
 }
 
 #[test]
-fn a_client_in_python_answers_what_it_keeps_so_that_no_successor_waits() {
+fn a_python_client_reports_its_kept_items_so_no_successor_waits() {
     let Some(python) = crate::bed::cyclonedds() else { return };
     let mut bed = Bed::unstarted("slice-python-keeps", 35);
     // Without an answer a successor would hold items back for longer than the client waits. Slices
@@ -91,7 +91,7 @@ fn a_client_in_python_answers_what_it_keeps_so_that_no_successor_waits() {
 }
 
 #[test]
-fn a_long_recovery_does_not_keep_slices_that_no_worker_lost() {
+fn a_long_recovery_time_does_not_block_operator_slice_moves() {
     if !crate::bed::python() {
         return;
     }

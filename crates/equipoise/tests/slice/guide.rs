@@ -43,7 +43,7 @@ fn replies(
 }
 
 #[test]
-fn programs_of_the_guide_work_as_they_stand_there() {
+fn programs_of_the_guide_run_unchanged() {
     if !python() {
         return;
     }
@@ -65,7 +65,7 @@ fn programs_of_the_guide_work_as_they_stand_there() {
 }
 
 #[test]
-fn the_assignments_of_the_client_in_python_are_those_of_the_library() {
+fn python_and_rust_clients_assign_ids_to_the_same_slices() {
     let Some(python) = cyclonedds() else { return };
     let asked = "from dpslb import *; ids = [*range(1000), 2**63 - 1]\n\
                  for of in by_modulo(50), by_hash(50), by_range([3, 10, 700]): print(*map(of, ids))";
@@ -83,7 +83,7 @@ fn the_assignments_of_the_client_in_python_are_those_of_the_library() {
 }
 
 #[test]
-fn a_program_that_writes_what_is_no_acknowledgement_is_told_so_in_the_log() {
+fn an_invalid_acknowledgement_line_of_a_program_is_logged() {
     let mut bed = Bed::new("slice-babbler", 86, "");
     let babbler = ["sh", "-c", "echo hello from the program; cat > /dev/null"];
     bed.worker_with("one", &["--format", "lines"], &babbler);

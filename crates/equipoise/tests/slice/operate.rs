@@ -14,7 +14,7 @@ fn owner(status: &Value, slice: usize) -> &str {
 }
 
 #[test]
-fn slices_are_moved_and_pinned_and_what_cannot_be_is_said() {
+fn slices_are_moved_and_pinned_and_invalid_requests_are_refused() {
     if !python() {
         return;
     }
@@ -110,7 +110,7 @@ fn what_cannot_be_is_refused(bed: &Bed) {
 }
 
 #[test]
-fn a_plan_names_what_balancing_would_move() {
+fn a_plan_lists_the_next_moves_without_executing_them() {
     if !python() {
         return;
     }
@@ -134,7 +134,7 @@ fn a_plan_names_what_balancing_would_move() {
 }
 
 #[test]
-fn a_plan_says_why_nothing_is_moved() {
+fn a_plan_reports_the_reason_for_no_move() {
     if !python() {
         return;
     }
@@ -158,7 +158,7 @@ fn a_plan_says_why_nothing_is_moved() {
 }
 
 #[test]
-fn a_plan_names_the_pin_that_stands_against_balance() {
+fn a_plan_names_the_pin_that_prevents_balancing() {
     if !python() {
         return;
     }

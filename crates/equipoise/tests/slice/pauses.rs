@@ -187,7 +187,7 @@ fn pauses_of_two_seconds_lose_no_item_and_double_none_at_the_defaults() {
 }
 
 #[test]
-fn a_worker_that_stood_still_for_longer_than_its_lease_counts_what_it_drops() {
+fn a_worker_paused_beyond_its_lease_counts_its_dropped_items() {
     if !python() {
         return;
     }

@@ -14,7 +14,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_are_counted() {
+fn ros_2_items_are_processed_and_foreign_samples_are_counted() {
     let Some(python) = cyclonedds() else { return };
     let mut bed = Bed::unstarted("slice-ros2", 83);
     let table = bed.table("items", "");
@@ -43,7 +43,7 @@ fn a_publisher_with_the_names_of_ros_2_has_its_items_done_and_foreign_samples_ar
 }
 
 #[test]
-fn messages_of_ros_2_are_spread_by_a_field_of_theirs_and_answered_with_messages() {
+fn ros_2_messages_are_spread_by_a_field_and_answered() {
     let Some(python) = cyclonedds() else { return };
     let mut bed = Bed::unstarted("slice-ros2-key", 94);
     let examples = root().join("crates/levels/slice-dds/examples/ros2");
@@ -78,7 +78,7 @@ fn messages_of_ros_2_are_spread_by_a_field_of_theirs_and_answered_with_messages(
 }
 
 #[test]
-fn a_publisher_that_no_worker_can_read_is_named_with_what_is_wrong() {
+fn an_unreadable_publisher_is_reported_with_its_problem() {
     if !python() {
         return;
     }

@@ -11,7 +11,7 @@ use crate::bed::{
 use crate::common::{Process, text};
 
 #[test]
-fn who_has_no_certificate_is_no_worker_and_slices_move_between_those_who_have() {
+fn a_worker_without_a_certificate_is_ignored_and_slices_still_move() {
     if !python() {
         return;
     }

@@ -211,7 +211,7 @@ fn seconds(default: u64) -> Duration {
 }
 
 #[test]
-fn pauses_of_any_process_at_random_lose_nothing_double_nothing_and_end_nobody() {
+fn random_pauses_duplicate_no_item_and_lose_no_item_or_worker() {
     if !python() {
         return;
     }
@@ -244,7 +244,7 @@ fn pauses_of_any_process_at_random_lose_nothing_double_nothing_and_end_nobody() 
 
 #[test]
 #[ignore = "takes SLICE_PAUSES_SECONDS: make slice-quiet"]
-fn beside_busy_loops_nobody_is_taken_for_lost() {
+fn no_worker_is_declared_lost_beside_busy_loops() {
     assert!(python(), "the workers' program needs Python");
     let time = seconds(3600);
     let _busy = Neighbours::start(4);

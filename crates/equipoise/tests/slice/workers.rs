@@ -60,7 +60,7 @@ fn a_drained_worker_keeps_nothing_and_an_undrained_one_gets_slices_again() {
 }
 
 #[test]
-fn what_a_killed_worker_had_is_done_by_another() {
+fn the_items_of_a_killed_worker_are_processed_by_another() {
     if !python() {
         return;
     }
@@ -108,7 +108,7 @@ fn a_controller_that_is_killed_and_started_again_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_worker_that_was_started_with_other_terms_is_named_and_left_without_slices() {
+fn a_worker_with_mismatched_options_is_refused_and_owns_no_slices() {
     if !python() {
         return;
     }
@@ -169,7 +169,7 @@ fn a_program_over_a_unix_socket_is_a_worker_too() {
 }
 
 #[test]
-fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
+fn a_leaving_worker_without_others_logs_that_and_ends_at_a_second_signal_or_drain_timeout() {
     let mut bed = Bed::with_losses("slice-alone", 74, "");
     let mute = ["sh", "-c", "cat > /dev/null"];
     bed.worker_of("one", &mute);
@@ -184,6 +184,7 @@ fn a_worker_that_nobody_relieves_says_so_and_a_second_signal_ends_it() {
     one.wait_for_text("leaving: slices move to other workers");
     let status = bed.until("it is leaving", |status| worker(status, "one")["state"] == "draining");
     assert_eq!(worker(&status, "one")["reason"], "it is about to end");
+    one.wait_for_text("no other worker can take its slices: the worker keeps processing them");
     one.signal(libc::SIGTERM);
     assert_eq!(one.ended().code(), Some(1));
     one.wait_for_text("stopped at once by a second signal, with 12 slices");
@@ -274,7 +275,7 @@ fn the_demo_accounts_for_every_image() {
 }
 
 #[test]
-fn what_is_wrong_on_the_command_line_is_said() {
+fn invalid_worker_arguments_are_refused_with_the_reason() {
     let folder = crate::common::Folder::new("slice-command-line");
     let (none, two) = (folder.write("none.toml", ""), "[[slice]]\nname = \"a\"\nslices = 3\n");
     let two = format!("{two}[[slice]]\nname = \"b\"\nslices = 3\ndomain = 1\n");
@@ -328,7 +329,7 @@ const POISONED: &str = "while read -r kind job slice id sender time message; do
 done";
 
 #[test]
-fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_status_says_so() {
+fn an_item_that_repeatedly_ends_its_program_is_quarantined_and_counted() {
     let one = ["slice", "worker", "--slices", "12", "--set-aside-after", "1", "--", "true"];
     let refused = equipoise(&one);
     assert!(!refused.status.success() && stderr(&refused).contains("a single end may be chance"));

@@ -58,7 +58,7 @@ fn a_hundred_upgrades_under_load_close_refuse_and_move_nothing() {
 }
 
 #[test]
-fn a_replaced_process_serves_its_clients_and_status_shows_it_until_they_are_gone() {
+fn a_replaced_process_finishes_its_connections_and_is_shown_in_status() {
     let bed = Bed::start("upgrade-drains", "");
     let first = bed.pid();
     let mut tunnel = TcpStream::connect(bed.tcp.address()).expect("it listens");
@@ -97,7 +97,7 @@ fn a_replaced_process_serves_its_clients_and_status_shows_it_until_they_are_gone
 }
 
 #[test]
-fn what_an_operator_has_set_and_options_that_only_a_start_reads_hold_after_an_upgrade() {
+fn an_upgrade_keeps_operator_state_and_applies_start_only_options() {
     let bed = Bed::start("upgrade-state", "");
     let session = bed.certificates.path("session");
     s_client(bed.tls.address(), bed::NAME, &["-tls1_3", "-sess_out", &session]);
@@ -179,7 +179,7 @@ fn a_new_process_that_fails_at_any_moment_leaves_the_running_one_as_it_was() {
 }
 
 #[test]
-fn of_two_upgrades_at_once_one_wins_and_changes_wait_for_its_end() {
+fn a_second_upgrade_and_changes_are_refused_during_an_upgrade() {
     let bed = Bed::start("upgrade-twice", "");
     let folder = &bed.certificates.folder;
     let (started, go) = (folder.path("started"), folder.path("go"));
@@ -222,8 +222,9 @@ fn a_stop_during_an_upgrade_ends_the_new_process_too() {
 }
 
 #[test]
-fn no_other_program_gets_the_sockets() {
+fn another_program_or_user_cannot_take_over_the_sockets() {
     let bed = Bed::start("upgrade-stranger", "");
+    let pid = bed.pid();
     // The channel is an unnamed pair of sockets: without it there is nothing to take over from.
     let output = Command::new(EQUIPOISE)
         .args(["run", text(&bed.file)])
@@ -244,8 +245,11 @@ fn no_other_program_gets_the_sockets() {
         .args(["--api", text(&bed.socket)])
         .output()
         .expect("it runs");
-    assert!(!output.status.success());
+    let expected = format!("no permission to use {}", text(&bed.socket));
+    let error = stderr(&output);
+    assert!(!output.status.success() && error.contains(&expected), "{error}");
     assert_eq!(get(bed.http.address(), "/").status(), 200);
+    assert_eq!(bed.pid(), pid);
 }
 
 #[test]

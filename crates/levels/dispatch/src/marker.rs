@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_believed_by_whom_it_is_for_and_of_what_it_is_about() {
+    fn a_marker_verifies_only_for_its_nodes_request_and_origin() {
         let keys = keys(&["s"]);
         let value = marker(&keys, "edge-1", "edge-2", HEAD);
         assert!(believes(&keys, &value, "edge-2", HEAD));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_believed() {
+    fn verification_rejects_altered_markers_and_missing_keys() {
         let keys = keys(&["s"]);
         let value = marker(&keys, "edge-1", "edge-2", HEAD);
         for cut in 0..value.len() {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_secrets_is_made_with_both_known() {
+    fn both_secrets_verify_during_rotation_and_the_first_signs() {
         let (old, both, new) = (keys(&["o"]), keys(&["n", "o"]), keys(&["n"]));
         let of = |keys| marker(keys, "a", "b", HEAD);
         assert!(believes(&both, &of(&old), "b", HEAD) && believes(&both, &of(&new), "b", HEAD));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_can_be_guessed_are_refused_and_none_is_shown() {
+    fn short_or_too_many_secrets_are_refused_and_debug_hides_them() {
         assert_eq!(DelegationKeys::new(vec![vec![0; 15]]), Err(KeysRefused::Short(15)));
         assert_eq!(DelegationKeys::new(vec![vec![0; 16]; 5]), Err(KeysRefused::TooMany(5)));
         assert!(!format!("{:?}", keys(&["secret"])).contains("secretsecret"));

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_are_found_among_thousands() {
+    fn the_busiest_resolvers_are_found_among_thousands() {
         let mut top = TopResolvers::default();
         let mut stranger = 1000;
         for round in 0..10_000u32 {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_for_weeks_does_not_hide_who_asks_now() {
+    fn past_load_does_not_hide_currently_busy_resolvers() {
         let mut top = TopResolvers::default();
         let weeks = 14 * 24 * 6;
         for epoch in 0..weeks {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_halves_when_its_time_has_come() {
+    fn a_count_halves_every_half_life() {
         let mut top = TopResolvers::default();
         (0..8).for_each(|_| top.count(resolver(1), 5));
         let half_life = HALF_LIFE.as_secs() * TICKS_PER_SECOND;

@@ -175,7 +175,7 @@ fn datagrams_are_answered_over_both_families() {
 }
 
 #[test]
-fn an_answer_comes_from_the_address_that_was_asked() {
+fn an_answer_is_sent_from_the_queried_address() {
     let engine = engine(&["0.0.0.0:0"], LIMITS);
     let port = engine.addresses()[0].port();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -189,7 +189,7 @@ fn an_answer_comes_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn a_burst_is_answered_whole() {
+fn every_query_of_a_burst_is_answered() {
     let engine = engine(&["127.0.0.1:0"], LIMITS);
     let to = engine.addresses()[0];
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -248,7 +248,7 @@ fn asks(stream: &mut TcpStream, id: u16) {
 }
 
 #[test]
-fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
+fn a_connection_beyond_the_limit_replaces_the_longest_idle_connection() {
     let limits = TcpLimits { connections_max: 2, ..LIMITS };
     let options = EngineOptions { threads: 1, ..options(limits) };
     let listen = ["127.0.0.1:0".parse().unwrap()];
@@ -269,7 +269,7 @@ fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_lock_out_no_new_client() {
     let engine = engine(&["127.0.0.1:0"], TcpLimits { connections_max: 16, ..LIMITS });
     let to = engine.addresses()[0];
     let mut flood = Vec::new();
@@ -287,7 +287,7 @@ fn idle_connections_keep_nobody_out() {
 }
 
 #[test]
-fn a_connection_whose_query_never_ends_is_closed() {
+fn a_connection_with_an_incomplete_query_is_closed_when_idle() {
     let engine = engine(&["127.0.0.1:0"], TcpLimits { idle: Duration::from_millis(100), ..LIMITS });
     let mut stream = connect(engine.addresses()[0]);
     // The server may close it earlier, because a busy machine delays this test.
@@ -307,7 +307,7 @@ fn a_message_that_is_too_long_ends_its_connection() {
 }
 
 #[test]
-fn the_next_query_is_answered_from_what_was_published_last() {
+fn the_next_query_is_answered_from_the_last_published_snapshot() {
     let engine = engine(&["127.0.0.1:0"], LIMITS);
     let to = engine.addresses()[0];
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -326,7 +326,7 @@ fn the_next_query_is_answered_from_what_was_published_last() {
 }
 
 #[test]
-fn addresses_come_and_go_without_touching_the_others() {
+fn listen_addresses_are_added_and_removed_without_affecting_others() {
     let engine = engine(&["127.0.0.1:0"], LIMITS);
     let first = engine.addresses()[0];
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -374,7 +374,7 @@ fn text_of(fill: &Fill<'_>) -> String {
 }
 
 #[test]
-fn answers_are_logged_on_demand_a_line_each() {
+fn with_query_logging_each_answer_is_logged_on_its_own_line() {
     let (told, lines) = mpsc::sync_channel(2);
     let query_log = QueryLog::new(move |fill| told.try_send(text_of(fill)).is_ok());
     let options = EngineOptions { query_log, ..options(LIMITS) };
@@ -410,7 +410,7 @@ fn answers_are_logged_on_demand_a_line_each() {
 }
 
 #[test]
-fn a_panic_costs_the_datagrams_or_the_connection_in_which_it_happened_and_no_more() {
+fn a_panic_loses_only_its_own_datagrams_or_connection() {
     // A log that panics on demand.
     let (panics, armed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
     let (told, whether) = (Arc::clone(&panics), Arc::clone(&armed));

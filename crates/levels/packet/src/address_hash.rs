@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_site_has_finds_places_under_nearly_every_seed() {
+    fn the_keys_of_a_typical_site_fit_under_nearly_every_seed() {
         for (name, keys) in sites() {
             let good = (0..100).filter(|seed| longest(&keys, *seed) <= PROBES_MAX).count();
             assert!(good >= 90, "{name}: {good} of 100 seeds");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_stations_as_are_allowed_find_places_under_nearly_every_seed() {
+    fn the_maximum_number_of_stations_fits_under_nearly_every_seed() {
         let most = Station::MAX as u32;
         let finds = |seed: u32| {
             let mut taken = [false; MACS];

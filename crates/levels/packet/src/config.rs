@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vip_is_read_as_it_is_shown() {
+    fn a_vip_parses_and_displays_as_the_same_text() {
         for text in [
             "192.0.2.10:443/tcp",
             "[2001:db8::1]:53/udp",
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mac_address_is_read_as_it_is_shown() {
+    fn a_mac_address_is_parsed_and_an_invalid_one_refused() {
         let mac: MacAddress = "00:00:5E:00:01:0a".parse().unwrap();
         assert_eq!(mac, MacAddress([0, 0, 0x5e, 0, 1, 0x0a]));
         assert_eq!(mac.to_string(), "00:00:5e:00:01:0a");
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_vip_is_refused() {
+    fn an_invalid_vip_is_refused() {
         for text in [
             "",
             "192.0.2.10",
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_no_bits_behind_its_length() {
+    fn a_prefix_with_bits_beyond_its_length_is_refused() {
         assert_eq!("172.16.0.0/16".parse(), Ok(FlowsConfig::default().tunnel_source));
         assert_eq!("100::/64".parse(), Ok(FlowsConfig::default().tunnel_source6));
         for text in ["10.0.0.1/32", "0.0.0.0/0"] {
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_gives_the_same_words_everywhere_and_is_not_shown() {
+    fn a_fleet_secret_gives_equal_seeds_and_is_not_displayed() {
         let secret = FleetSecret::new("correct horse battery staple\n").unwrap();
         assert_eq!(FleetSecret::new("correct horse battery staple").unwrap(), secret);
         assert_ne!(secret.seed().k0, secret.seed().k1);

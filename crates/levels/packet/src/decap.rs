@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_sent_to_accepted_addresses_is_unpacked() {
+    fn only_packets_to_accepted_addresses_are_unpacked() {
         let mut program = match Decapsulation::load(&DecapsulationConstants::default()) {
             Err(DecapError::Load(error @ LoadError::Privilege(_))) => {
                 return println!("skipped: {error}");

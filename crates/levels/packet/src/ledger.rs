@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_ledger_reads_back_equal() {
         for ledger in [ledger(), Ledger::default()] {
             assert_eq!(Ledger::read(&ledger.to_string()), Ok(ledger));
         }
     }
 
     #[test]
-    fn whatever_is_cut_off_or_altered_is_noticed() {
+    fn a_truncated_or_altered_ledger_is_rejected() {
         let text = ledger().to_string();
         for end in 0..text.len() {
             assert!(Ledger::read(&text[..end]).is_err(), "{end}");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_and_wrong_lines_are_told_apart() {
+    fn a_ledger_of_another_version_is_distinguished_from_wrong_lines() {
         let next = ledger().to_string().replace("ledger 1", "ledger 2");
         assert_eq!(Ledger::read(&next), Err(LedgerError::Version));
         for line in ["slot 1 10.0.0.1 0", "vip 1 9 192.0.2.1:80/tcp", "pin", "", "fleet 1 2"] {

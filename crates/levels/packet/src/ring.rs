@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_without_seats_answers_nobody() {
+    fn a_ring_without_weighted_seats_returns_no_slot() {
         assert_eq!(Ring::maglev(&[], 251, 1).pick(Digest(5), |_| true), None);
         assert_eq!(Ring::maglev(&seats(&[0]), 251, 1).pick(Digest(5), |_| true), None);
     }
 
     #[test]
-    fn slots_may_differ_between_balancers_and_backends_do_not() {
+    fn balancers_with_different_slots_pick_the_same_backends() {
         let here = seats(&[1, 2, 3]);
         let there: Vec<_> = here.iter().rev().map(|it| Seat { slot: 9 - it.slot, ..*it }).collect();
         let (here, there) = (Ring::maglev(&here, 65_537, 3), Ring::maglev(&there, 65_537, 3));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_whose_slot_is_not_live_falls_back_and_others_stay() {
+    fn flows_of_a_dead_slot_fall_back_and_other_flows_stay() {
         let ring = Ring::maglev(&seats(&[1; 4]), 65_537, 3);
         let mut fallen = [0; 4];
         for digest in digests() {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_answers_are_the_last_that_differ_and_live() {
+    fn a_replaced_ring_holds_the_last_different_live_slot_per_entry() {
         let ring = |slots: &[u16]| Ring::of(slots.to_vec());
         let all = |_| true;
         let none = Ring::default();

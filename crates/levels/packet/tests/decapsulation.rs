@@ -102,7 +102,7 @@ fn around(outer: u8, with_gue: bool, tos: u8, inner: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_within_a_tunnel_comes_out_as_it_went_in() {
+fn a_tunnelled_packet_is_decapsulated_unchanged() {
     with_both(|which, mut run| {
         for (outer, within) in [(4, 4), (4, 6), (6, 4), (6, 6)] {
             for with_gue in [false, true] {
@@ -118,7 +118,7 @@ fn what_is_within_a_tunnel_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn what_is_no_tunnel_of_a_balancer_is_left_alone() {
+fn packets_not_tunnelled_by_a_balancer_pass_unchanged() {
     with_both(|which, mut run| {
         let inner = inner(4, 0);
         let mut fragment = frame(&ipv4(BALANCER, 0, 4, &inner), false);
@@ -141,7 +141,7 @@ fn what_is_no_tunnel_of_a_balancer_is_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_within_is_dropped() {
+fn a_tunnel_with_an_invalid_inner_packet_is_dropped() {
     with_both(|which, mut run| {
         let wrong = [
             ipv4(BALANCER, 0, 4, &inner(6, 0)),
@@ -157,7 +157,7 @@ fn what_cannot_be_within_is_dropped() {
 
 /// RFC 6040, section 4.2.
 #[test]
-fn congestion_on_the_way_is_marked_within() {
+fn congestion_marks_are_copied_to_the_inner_header() {
     with_both(|which, mut run| {
         for (outer, within) in [(4, 4), (4, 6), (6, 4), (6, 6)] {
             for (ecn, marked) in [(1, Some(3)), (2, Some(3)), (3, Some(3)), (0, None)] {
@@ -177,7 +177,7 @@ fn congestion_on_the_way_is_marked_within() {
 }
 
 #[test]
-fn frames_to_another_station_are_left_alone_and_counted() {
+fn frames_to_another_mac_address_pass_unchanged_and_are_counted() {
     let limits = Limits::new(&CAPACITY);
     let memory = Memory::anonymous(&limits).unwrap();
     let mut host = HostProgram::new(&memory, &limits);
@@ -192,7 +192,7 @@ fn frames_to_another_station_are_left_alone_and_counted() {
 }
 
 #[test]
-fn packets_are_counted_by_what_became_of_them() {
+fn packets_are_counted_as_taken_foreign_or_invalid() {
     let Ok(mut program) = Decapsulator::load(&constants()) else {
         return eprintln!("skipped: the program cannot be loaded");
     };

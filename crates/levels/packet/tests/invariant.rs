@@ -441,7 +441,7 @@ fn long(balancers: usize) {
 }
 
 #[test]
-fn no_packet_of_an_established_flow_goes_elsewhere() {
+fn no_packet_of_an_established_flow_reaches_another_backend() {
     for seed in [1, 2] {
         let found = run(1, 5_000, 25, seed);
         assert!(found.packets > 100_000 && found.changes > 10);
@@ -453,7 +453,7 @@ fn no_packet_of_an_established_flow_goes_elsewhere() {
 /// Seeds under which images took opening flows for pinned ones (4, 7), and under which there are
 /// more flows off their rings than pins (5).
 #[test]
-fn nor_does_one_between_a_syn_and_the_packet_that_follows_it() {
+fn no_packet_of_a_handshake_reaches_another_backend() {
     for seed in [4, 5, 7] {
         let found = run(1, 5_000, 25, seed);
         assert_eq!(found.violations, 0, "{:?}", found.first);
@@ -462,7 +462,7 @@ fn nor_does_one_between_a_syn_and_the_packet_that_follows_it() {
 }
 
 #[test]
-fn nor_when_flows_change_balancers() {
+fn established_flows_that_change_balancers_keep_their_backends() {
     for seed in [3, 4] {
         let found = run(2, 5_000, 25, seed);
         assert_eq!(found.violations, 0, "{:?}", found.first);
@@ -471,7 +471,7 @@ fn nor_when_flows_change_balancers() {
 
 /// No two flows of a backend have one source, and a flow keeps its source with its backend.
 #[test]
-fn nor_does_a_flow_of_full_nat_change_its_source() {
+fn a_full_nat_flow_keeps_its_backend_and_source() {
     let found = run_by(Forward::FullNat, 1, 5_000, 25, 8);
     assert!(found.packets > 100_000 && found.changes > 10 && found.restarts > 0);
     assert_eq!(found.violations, 0, "{:?}", found.first);

@@ -137,7 +137,7 @@ fn packets_pass_until_tables_are_published() {
 }
 
 #[test]
-fn packets_go_where_the_ring_says_with_the_backends_addresses() {
+fn packets_are_sent_to_the_rings_backend_with_its_mac_addresses() {
     let limits = Limits::new(&CAPACITY);
     with_both(&tables(&limits), |which, memory, mut run| {
         for source_port in 1..50 {
@@ -168,7 +168,7 @@ fn packets_go_where_the_ring_says_with_the_backends_addresses() {
 }
 
 #[test]
-fn a_flow_is_kernel_number_once_in_an_interval_and_when_it_ends() {
+fn a_flow_is_logged_once_per_interval_and_when_it_ends() {
     let limits = Limits::new(&CAPACITY);
     with_both(&tables(&limits), |which, memory, mut run| {
         let ack = frame(TCP, 9, 80, 0x10);
@@ -196,7 +196,7 @@ fn a_flow_is_kernel_number_once_in_an_interval_and_when_it_ends() {
 }
 
 #[test]
-fn a_pinned_flow_goes_to_its_pin() {
+fn a_pinned_flow_is_sent_to_its_pinned_backend() {
     let limits = Limits::new(&CAPACITY);
     let mut tables = tables(&limits);
     for source_port in 1..100 {
@@ -215,7 +215,7 @@ fn a_pinned_flow_goes_to_its_pin() {
 }
 
 #[test]
-fn what_is_not_for_a_vip_passes_and_what_cannot_be_sent_is_counted() {
+fn foreign_packets_pass_and_undeliverable_packets_are_counted() {
     let limits = Limits::new(&CAPACITY);
     let mut tables = tables(&limits);
     let service = Service { slots: 2, number: 6, forward: 4, ..Service::default() };
@@ -306,7 +306,7 @@ fn programs_are_far_from_the_limit_of_the_verifier() {
 
 /// The figures of docs/packet.md, for room for 8 VIPs on one CPU.
 #[test]
-fn a_million_flows_take_as_much_kernel_memory_as_the_documentation_says() {
+fn a_million_flows_fit_in_the_documented_kernel_memory() {
     for (tags, most_mib) in [(FlowTags::Long, 27), (FlowTags::Short, 23)] {
         let flows = FlowsConfig { tags, vips_max: 8, ..FlowsConfig::default() };
         let Some(maps) = kernel_bytes(&flows.capacity(1, false)) else { return };
@@ -319,7 +319,7 @@ fn a_million_flows_take_as_much_kernel_memory_as_the_documentation_says() {
 /// Not a benchmark: says what a run costs here. `cargo test --release -- --ignored --nocapture`
 #[test]
 #[ignore = "prints a time"]
-fn direct_routing_takes_so_long() {
+fn direct_routing_time_per_packet_is_printed() {
     let capacity = Capacity { cpus: 64, ..Capacity::default() };
     let limits = Limits::new(&capacity);
     let Some(mut program) = loaded(&limits) else { return };

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_apart_whatever_their_size_and_order_of_drop() {
+    fn copies_of_any_size_stay_intact_while_others_are_dropped() {
         let buffers = Buffers::default();
         let sizes = [0, 1, 1024, SMALL_COPY_BYTES, SMALL_COPY_BYTES + 1, 3 * BLOCK_BYTES];
         let mut kept = Vec::new();

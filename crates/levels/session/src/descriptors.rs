@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_use_has_a_reserve_that_those_below_it_cannot_take() {
+    fn each_descriptor_use_has_a_reserve_that_lower_uses_cannot_take() {
         for limit in [256, 1024, 4096, 1 << 20] {
             for (threads, doors) in [(1, 1), (2, 1), (2, 3), (64, 4)] {
                 let lines = Descriptors { limit }.divided(threads, doors);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn without_udp_front_doors_connections_have_their_reserve_too() {
+    fn without_udp_front_doors_connections_get_the_udp_reserve() {
         let lines = Descriptors { limit: 1024 }.divided(2, 0);
         assert_eq!((lines.connections, lines.sessions), (896, 960));
     }

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_leaves_says_nothing_about_the_backend() {
+    fn failure_reasons_map_to_the_recorded_backend_outcome() {
         let rows = [
             (Reason::ClientGone, false, Some(Outcome::NotMeasured)),
             (Reason::ClientGone, true, None),

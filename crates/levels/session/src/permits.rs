@@ -234,7 +234,7 @@ mod tests {
     const USUAL: Option<Work> = Some(Work::Usual);
 
     #[test]
-    fn permits_end_at_the_limit_and_return() {
+    fn permits_stop_at_the_limit_and_return_on_release() {
         let permits = Permits::new();
         permits.set_limit(NonZeroU32::new(2));
         assert!(permits.try_acquire() && permits.try_acquire());
@@ -278,12 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_learned_limit_leaves_room_for_light_work_that_teaches_it_nothing() {
+    fn a_learned_limit_leaves_a_minimum_of_permits_for_light_work() {
         let permits = Permits::new();
         permits.set_learned(NonZeroU32::MIN);
         assert!(permits.try_acquire() && permits.is_full());
         assert!((0..LIGHT_MIN).all(|_| permits.try_acquire_for(Work::Light)));
         assert!(!permits.try_acquire_for(Work::Light), "though not without end");
+        assert_eq!((permits.limit(), permits.held_for(Work::Usual)), (Some(1), 1));
         permits.set_limit(NonZeroU32::new(65));
         assert!(permits.try_acquire_for(Work::Light) && permits.is_full_for(Work::Light));
         permits.set_limit(NonZeroU32::new(2));
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_falls_shuts_no_light_work_out() {
+    fn a_lowered_limit_still_admits_light_work() {
         let permits = Permits::new();
         permits.set_limit(NonZeroU32::new(10));
         assert!((0..10).all(|_| permits.try_acquire()));
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn free_permits_are_stated_beside_those_that_are_held() {
+    fn set_free_sets_the_limit_to_held_plus_free_permits() {
         let permits = Permits::new();
         assert_eq!(permits.free(), None);
         assert!(permits.try_acquire() && permits.try_acquire());
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_full() {
+    fn permits_without_a_limit_are_never_full() {
         let permits = Permits::new();
         assert!((0..1000).all(|_| permits.try_acquire()));
         assert!(!permits.is_full());

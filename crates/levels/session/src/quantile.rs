@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_to_the_quantile_and_follows_it() {
+    fn the_estimate_converges_to_the_quantile_and_follows_changes() {
         for seed in 1..=20 {
             let mut quantile = Quantile::default();
             for value in values(seed, 1000.0).take(1000) {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_say_nothing() {
+    fn fewer_than_100_values_yield_no_quantile() {
         let mut quantile = Quantile::default();
         for _ in 0..99 {
             quantile.observe(5.0, 0.5);

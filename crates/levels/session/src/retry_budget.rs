@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_have_the_floor() {
+    fn a_pool_with_few_requests_gets_the_minimum_retries() {
         let start = Instant::now();
         let budget = RetryBudget::new(start);
         assert_eq!(permitted(&budget, 1000, 0, start), 100);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_kept_for_the_memory_alone() {
+    fn unused_retries_accumulate_only_for_the_memory_period() {
         let start = Instant::now();
         let budget = RetryBudget::new(start);
         let hour = start + Duration::from_secs(3600);
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_all_has_no_bound() {
+    fn a_retry_share_of_one_permits_every_retry() {
         let now = Instant::now();
         let budget = RetryBudget::new(now);
         assert!((0..1000).all(|_| budget.try_retry(1.0, [].into_iter(), now)));
     }
 
     #[test]
-    fn a_backend_that_returns_brings_no_retries_for_its_past() {
+    fn a_returning_backend_adds_no_retries_for_past_requests() {
         let start = Instant::now();
         let budget = RetryBudget::new(start);
         let both = [(1, 10_000_000), (2, 10_000_000)];

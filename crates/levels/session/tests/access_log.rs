@@ -13,9 +13,9 @@ use equipoise_testkit::{Answer, HttpBackend, LogBuffer, Step, eventually, free_p
 use serde_json::Value;
 
 both_upstreams! {
-    a_request_has_a_line_with_all_that_is_known_of_it,
-    what_a_client_sends_cannot_forge_a_line,
-    a_failed_request_says_why_and_what_was_tried,
+    a_request_is_logged_with_all_its_fields,
+    client_input_is_escaped_and_cannot_forge_a_log_line,
+    log_lines_have_the_failure_reason_backend_and_retries,
 }
 
 /// Waits for this number of lines, which are JSON objects.
@@ -34,7 +34,7 @@ fn logged(plan: Plan, format: LineFormat) -> (Proxy, LogBuffer) {
     (plan.start(), lines)
 }
 
-fn a_request_has_a_line_with_all_that_is_known_of_it(mode: Upstream) {
+fn a_request_is_logged_with_all_its_fields(mode: Upstream) {
     let backend = HttpBackend::named("a");
     let (proxy, lines) = logged(Plan::new(mode, &[backend.address()]), LineFormat::JSON);
     let mut client = proxy.connect();
@@ -73,7 +73,7 @@ fn a_request_has_a_line_with_all_that_is_known_of_it(mode: Upstream) {
     assert!(one["client"].as_str().is_some_and(|client| client.starts_with("127.0.0.1:")));
 }
 
-fn what_a_client_sends_cannot_forge_a_line(mode: Upstream) {
+fn client_input_is_escaped_and_cannot_forge_a_log_line(mode: Upstream) {
     let backend = HttpBackend::named("a");
     let (proxy, lines) = logged(Plan::new(mode, &[backend.address()]), LineFormat::TEXT);
     // Tab is the one control character that a value may hold; a quote would end the field.
@@ -87,18 +87,21 @@ fn what_a_client_sends_cannot_forge_a_line(mode: Upstream) {
     assert!(line.contains(r#" path="/\"x" status=200 "#), "{line}");
 }
 
-fn a_failed_request_says_why_and_what_was_tried(mode: Upstream) {
+fn log_lines_have_the_failure_reason_backend_and_retries(mode: Upstream) {
     let closing = HttpBackend::always(Answer::raw("").then(Step::Close));
     let (dead, plan) = (free_port(), Plan::new(mode, &[closing.address()]));
-    let (proxy, lines) = logged(plan.pool(|pool| pool.retries = 0), LineFormat::JSON);
-    assert_eq!(proxy.ask(post("/", "x")).status(), 502);
-    let line = objects(&lines, 1).remove(0);
-    assert_eq!(
-        (&line["status"], &line["reason"]),
-        (&502.into(), &"upstream_closed".into()),
-        "{line}"
-    );
-    assert_eq!(line["backend"], closing.address().to_string());
+    let (proxy, lines) = logged(plan.pool(|pool| pool.retries = 2), LineFormat::JSON);
+    for (number, (request, retries)) in [(post("/", "x"), 0), (get("/"), 2)].iter().enumerate() {
+        assert_eq!(proxy.ask(request).status(), 502);
+        let line = objects(&lines, number + 1).remove(number);
+        assert_eq!(
+            (&line["status"], &line["reason"]),
+            (&502.into(), &"upstream_closed".into()),
+            "{line}"
+        );
+        assert_eq!(line["backend"], closing.address().to_string());
+        assert_eq!(line["retries"], *retries, "{line}");
+    }
 
     let alive = HttpBackend::named("a");
     let plan = Plan::new(mode, &[dead.address(), alive.address()]);
@@ -135,7 +138,7 @@ impl Write for Disk {
 }
 
 #[test]
-fn lines_that_a_full_disk_does_not_take_are_counted_at_their_front_door() {
+fn log_lines_lost_to_a_full_disk_are_counted() {
     let backend = HttpBackend::named("a");
     let disk = Disk { lines: LogBuffer::default(), room: Arc::new(Mutex::new(usize::MAX)) };
     let room = |bytes| *disk.room.lock().expect("no writer panics") = bytes;
@@ -161,7 +164,7 @@ fn lines_that_a_full_disk_does_not_take_are_counted_at_their_front_door() {
 }
 
 #[test]
-fn a_refused_request_has_a_line_with_what_could_be_read_of_it() {
+fn a_refused_request_is_logged_with_its_readable_parts() {
     let backend = HttpBackend::named("a");
     let refused: [(&[u8], u64, &str, &str, &str); 4] = [
         (
@@ -201,7 +204,7 @@ fn a_refused_request_has_a_line_with_what_could_be_read_of_it() {
 }
 
 #[test]
-fn a_head_that_came_too_slowly_and_a_proxy_header_that_is_refused_have_lines() {
+fn a_head_timeout_and_an_untrusted_proxy_source_are_logged() {
     let backend = HttpBackend::named("a");
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]);
     let slow = plan.front(|front| front.timeouts.header = std::time::Duration::from_millis(200));

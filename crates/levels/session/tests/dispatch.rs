@@ -21,7 +21,7 @@ fn before(here: &HttpBackend, peer: SocketAddr) -> Node {
 }
 
 #[test]
-fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_there() {
+fn a_delegated_request_reaches_the_peer_with_its_client_origin() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
     let mut giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]);
@@ -44,7 +44,7 @@ fn a_delegated_request_reaches_the_peers_application_as_if_its_client_had_come_t
 }
 
 #[test]
-fn requests_of_every_form_are_believed_at_the_other_side() {
+fn a_peer_accepts_the_markers_of_requests_of_every_form() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
     let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", taker.address)]).start();
@@ -89,7 +89,7 @@ fn a_request_is_never_delegated_twice() {
 }
 
 #[test]
-fn a_forged_marker_changes_nothing_and_reaches_nobody() {
+fn a_forged_marker_is_counted_ignored_and_not_forwarded() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).apart(12).start();
     let giver = Plan::new("a", &here).apart(11).keep(0.0).peers(&[("b", taker.address)]).start();
@@ -110,7 +110,7 @@ fn a_forged_marker_changes_nothing_and_reaches_nobody() {
 }
 
 #[test]
-fn a_marker_is_worth_nothing_for_another_request() {
+fn a_marker_is_refused_for_another_request() {
     // The "peer" is an eavesdropper that learns a valid marker.
     let (here, thief) = (HttpBackend::named("here"), HttpBackend::named("thief"));
     let giver = Plan::new("a", &here).keep(0.0).peers(&[("b", thief.address())]).start();
@@ -130,7 +130,7 @@ fn a_marker_is_worth_nothing_for_another_request() {
 }
 
 #[test]
-fn nodes_with_different_secrets_do_not_send_a_request_to_and_fro() {
+fn nodes_with_different_secrets_do_not_loop_a_request() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let (a, b) = (Plan::new("a", &here), Plan::new("b", &there));
     let places = (a.address(), b.address());
@@ -152,7 +152,7 @@ fn without_a_secret_nothing_is_delegated() {
 }
 
 #[test]
-fn a_request_counts_as_given_from_when_it_leaves_until_it_comes_back() {
+fn the_given_counter_excludes_requests_returned_by_a_peer() {
     let (here, gate) = (HttpBackend::named("here"), Gate::new());
     let held = gate.clone();
     let peer = HttpBackend::start(move |request| match request.head.target() {
@@ -179,7 +179,7 @@ fn a_request_counts_as_given_from_when_it_leaves_until_it_comes_back() {
 }
 
 #[test]
-fn an_application_that_says_what_nodes_say_is_not_believed_and_not_heard() {
+fn a_marker_in_an_application_response_is_ignored_and_removed() {
     let said = "HTTP/1.1 503 No\r\nEquipoise-Delegated: undone\r\nContent-Length: 0\r\n\r\n";
     let (here, there) = (HttpBackend::named("here"), HttpBackend::always(Answer::raw(said)));
     let taker = Plan::new("b", &there).start();
@@ -227,7 +227,7 @@ fn the_local_application_may_listen_on_a_unix_socket() {
 }
 
 #[test]
-fn instructions_say_what_leaves_by_class_and_to_whom() {
+fn instructions_set_delegated_shares_by_class_and_peer() {
     let apps = ["here", "b", "c"].map(HttpBackend::named);
     let takers = [Plan::new("b", &apps[1]).start(), Plan::new("c", &apps[2]).start()];
     let peers = [("b", takers[0].address), ("c", takers[1].address)];
@@ -271,7 +271,7 @@ fn instructions_say_what_leaves_by_class_and_to_whom() {
 }
 
 #[test]
-fn a_request_is_of_the_class_of_its_normal_path_and_goes_on_as_it_came() {
+fn a_request_is_classified_by_normalized_path_and_sent_unchanged() {
     let rule =
         |class, path: &str| ClassRule { class, paths: vec![path.into()], ..ClassRule::default() };
     let rules = ClassRules::new(vec![
@@ -293,7 +293,7 @@ fn a_request_is_of_the_class_of_its_normal_path_and_goes_on_as_it_came() {
 }
 
 #[test]
-fn a_health_check_is_answered_by_the_nodes_own_application_or_not_at_all() {
+fn a_health_check_is_served_locally_or_refused_with_503() {
     let apps = ["here", "there"].map(HttpBackend::named);
     let taker = Plan::new("b", &apps[1]).start();
     let node = Plan::new("a", &apps[0]).keep(0.0).peers(&[("b", taker.address)]).start();
@@ -307,7 +307,7 @@ fn a_health_check_is_answered_by_the_nodes_own_application_or_not_at_all() {
 }
 
 #[test]
-fn between_plans_less_goes_to_where_requests_wait() {
+fn between_plans_a_peer_with_waiting_requests_receives_less() {
     let (here, gate) = (HttpBackend::named("here"), Gate::new());
     let held = gate.clone();
     let peer = HttpBackend::start(move |_| {
@@ -343,7 +343,7 @@ fn between_plans_less_goes_to_where_requests_wait() {
 }
 
 #[test]
-fn what_is_refused_is_told_so_by_class_and_what_a_peer_let_in_is_done() {
+fn refusals_apply_by_class_and_not_to_delegated_requests() {
     let apps = ["a", "b"].map(HttpBackend::named);
     let rules = || {
         let rule = |class, path: &str| ClassRule {
@@ -387,7 +387,7 @@ fn assert_bytes(node: &Node, expected: u64) {
 }
 
 #[test]
-fn what_is_done_here_is_counted_with_its_bytes() {
+fn bytes_of_locally_served_requests_are_counted() {
     let here = HttpBackend::always(Answer::pattern(1, 200_000));
     let node = Plan::new("a", &here).start();
     let mut client = Client::connect(node.address);

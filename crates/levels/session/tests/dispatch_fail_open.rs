@@ -61,7 +61,7 @@ fn set(node: &Node, pool: &str, backend: &str, admin: AdminState) {
 }
 
 #[test]
-fn where_the_application_and_every_peer_fail_their_checks_requests_are_tried_here() {
+fn requests_fail_open_if_the_application_and_all_peers_are_unhealthy() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
     let mut sick = Sick::new("a", &here);
@@ -85,7 +85,7 @@ fn where_the_application_and_every_peer_fail_their_checks_requests_are_tried_her
 }
 
 #[test]
-fn where_every_peer_hands_the_request_back_it_is_tried_here() {
+fn a_request_handed_back_by_every_peer_fails_open() {
     let apps = ["here", "b", "c"].map(HttpBackend::named);
     let (b, _b) = Sick::new("b", &apps[1]).start();
     let (c, _c) = Sick::new("c", &apps[2]).start();
@@ -107,7 +107,7 @@ fn where_every_peer_hands_the_request_back_it_is_tried_here() {
 }
 
 #[test]
-fn a_peer_that_can_serve_is_found_behind_one_that_cannot() {
+fn a_healthy_peer_is_tried_after_a_peer_that_cannot_serve() {
     let apps = ["here", "b", "c"].map(HttpBackend::named);
     let (b, _b) = Sick::new("b", &apps[1]).start();
     let c = Plan::new("c", &apps[2]).start();
@@ -138,7 +138,7 @@ fn a_request_that_fails_open_is_retried_and_refused_as_any_other() {
 }
 
 #[test]
-fn what_an_operator_took_out_gets_nothing_and_checks_do_not_fail_open() {
+fn drained_or_down_backends_and_health_checks_do_not_fail_open() {
     let here = HttpBackend::named("here");
     let (node, _closed) = Sick::new("a", &here).start();
     assert_eq!(node.ask(get("/")).text(), "here");

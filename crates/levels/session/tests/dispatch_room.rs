@@ -85,7 +85,7 @@ fn text(client: &mut Client) -> String {
 }
 
 #[test]
-fn light_requests_pass_heavy_ones_that_hold_every_permit_and_wait() {
+fn light_requests_overtake_heavy_requests_that_hold_every_permit() {
     let gate = Gate::new();
     let app = holding("here", &gate);
     let node = limited("a", &app, 1).start();
@@ -122,7 +122,7 @@ fn the_lowest_class_is_refused_first() {
 }
 
 #[test]
-fn what_finds_no_room_is_done_by_a_peer_that_has_some() {
+fn requests_without_local_room_are_served_by_a_peer_with_room() {
     let gate = Gate::new();
     let (here, there) = (holding("here", &gate), HttpBackend::named("there"));
     let taker = limited("b", &there, 5).start();
@@ -143,7 +143,7 @@ fn what_finds_no_room_is_done_by_a_peer_that_has_some() {
 }
 
 #[test]
-fn a_refusal_by_a_peer_comes_back_is_done_here_and_is_neither_failure_nor_demand() {
+fn a_request_handed_back_is_served_locally_and_counts_no_failure() {
     let (gate_here, gate_there) = (Gate::new(), Gate::new());
     let (here, there) = (holding("here", &gate_here), holding("there", &gate_there));
     let taker = limited("b", &there, 1).start();
@@ -203,7 +203,7 @@ fn a_refusal_keeps_the_session_between_the_nodes() {
 }
 
 #[test]
-fn what_waits_leaves_once_a_peer_has_room() {
+fn waiting_requests_are_delegated_once_a_peer_has_room() {
     let (gate_here, gate_there) = (Gate::new(), Gate::new());
     let (here, there) = (holding("here", &gate_here), holding("there", &gate_there));
     let taker = limited("b", &there, 1).start();
@@ -223,7 +223,7 @@ fn what_waits_leaves_once_a_peer_has_room() {
 }
 
 #[test]
-fn where_no_backend_can_do_a_request_it_waits_at_the_peer() {
+fn a_request_without_a_local_backend_waits_at_the_peer() {
     let (gate, here) = (Gate::new(), HttpBackend::named("here"));
     let there = holding("there", &gate);
     let taker = limited("b", &there, 1).start();
@@ -239,7 +239,7 @@ fn where_no_backend_can_do_a_request_it_waits_at_the_peer() {
 }
 
 #[test]
-fn instructions_ask_no_peer_beyond_its_room() {
+fn instructions_delegate_nothing_beyond_the_room_of_a_peer() {
     let gate = Gate::new();
     let (here, there) = (HttpBackend::named("here"), holding("there", &gate));
     let taker = limited("b", &there, 2).start();
@@ -255,7 +255,7 @@ fn instructions_ask_no_peer_beyond_its_room() {
 }
 
 #[test]
-fn no_client_and_no_application_sees_or_forges_room() {
+fn clients_and_applications_cannot_see_or_forge_the_room_field() {
     for upstream in [Upstream::Exclusive, Upstream::Multiplexed] {
         let said = "HTTP/1.1 200 OK\r\nEquipoise-Room: 99\r\nContent-Length: 5\r\n\r\nthere";
         let (gate, there) = (Gate::new(), HttpBackend::always(Answer::raw(said)));
@@ -277,7 +277,7 @@ fn no_client_and_no_application_sees_or_forges_room() {
 }
 
 #[test]
-fn a_node_that_keeps_nothing_by_plan_has_no_room() {
+fn a_node_with_a_keep_share_of_zero_announces_no_room() {
     let gate = Gate::new();
     let (here, there) = (holding("here", &gate), HttpBackend::named("there"));
     let taker = limited("b", &there, 7).start();
@@ -291,7 +291,7 @@ fn a_node_that_keeps_nothing_by_plan_has_no_room() {
 }
 
 #[test]
-fn a_report_says_what_room_a_peer_has_while_no_response_does() {
+fn the_reported_room_of_a_peer_is_used_without_a_response() {
     let gate = Gate::new();
     let (here, there) = (holding("here", &gate), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
@@ -318,7 +318,7 @@ fn questions(app: &HttpBackend) -> Vec<String> {
 }
 
 #[test]
-fn a_request_that_waits_at_a_peer_is_refused_in_the_time_that_its_own_node_gives_it() {
+fn the_wait_at_a_peer_is_limited_by_the_delegating_node() {
     let (gate, here) = (Gate::new(), HttpBackend::named("here"));
     let there = holding("there", &gate);
     let taker = limited("b", &there, 1).start();
@@ -343,7 +343,7 @@ fn a_request_that_waits_at_a_peer_is_refused_in_the_time_that_its_own_node_gives
 }
 
 #[test]
-fn the_time_that_a_peer_is_given_is_what_is_left_of_the_wait_and_of_the_whole_request() {
+fn a_peer_receives_the_shorter_of_remaining_wait_and_request_time() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let ask = |wait: Duration, whole: Option<Duration>| {
         let mut plan = limited("a", &here, 1).keep(0.0).peers(&[("b", there.address())]);
@@ -369,7 +369,7 @@ fn the_time_that_a_peer_is_given_is_what_is_left_of_the_wait_and_of_the_whole_re
 }
 
 #[test]
-fn a_client_states_no_time_to_wait() {
+fn a_room_field_from_a_client_sets_no_wait_time() {
     let gate = Gate::new();
     let app = holding("here", &gate);
     let node = limited("a", &app, 1).start();
@@ -384,7 +384,7 @@ fn a_client_states_no_time_to_wait() {
 }
 
 #[test]
-fn an_upload_goes_to_a_peer_with_room_and_stays_where_a_peer_has_announced_none() {
+fn an_upload_is_delegated_only_to_a_peer_with_announced_room() {
     let (gate, here) = (Gate::new(), HttpBackend::named("here"));
     let there = holding("there", &gate);
     let taker = limited("b", &there, 1).start();
@@ -423,7 +423,7 @@ fn an_upload_goes_to_a_peer_with_room_and_stays_where_a_peer_has_announced_none(
 }
 
 #[test]
-fn an_upload_that_finds_the_announced_room_taken_comes_back_in_time() {
+fn an_upload_is_handed_back_if_the_announced_room_is_taken() {
     let (gate, here) = (Gate::new(), HttpBackend::named("here"));
     let there = holding("there", &gate);
     let taker = limited("b", &there, 1).start();

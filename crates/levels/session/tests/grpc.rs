@@ -55,7 +55,7 @@ fn assert_refused(reply: &Reply, code: &str) {
 }
 
 #[test]
-fn refusals_are_statuses_of_grpc() {
+fn refusals_of_grpc_calls_are_grpc_statuses() {
     let refused = free_port();
     let proxy = plan(refused.address()).start();
     assert_refused(&ask(&proxy, call(&[])), "14");
@@ -83,7 +83,7 @@ fn refusals_are_statuses_of_grpc() {
 }
 
 #[test]
-fn a_full_queue_and_its_time_out_are_told_apart() {
+fn a_full_queue_and_a_queue_timeout_have_different_grpc_codes() {
     let backend = Http2Backend::start(hang);
     for (length, code, reason) in [(0, "8", Reason::QueueFull), (1, "14", Reason::QueueTimeout)] {
         let wait = Duration::from_millis(50);
@@ -104,7 +104,7 @@ fn a_full_queue_and_its_time_out_are_told_apart() {
 }
 
 #[test]
-fn a_body_that_is_stated_too_long_is_refused_in_the_form_of_grpc() {
+fn a_content_length_over_the_limit_gets_a_grpc_refusal() {
     let backend = Http2Backend::start(hang);
     let proxy = plan(backend.address).front(|front| front.limits.body_bytes_max = Some(4)).start();
     assert_refused(&ask(&proxy, call(&[("content-length", "5")])), "8");
@@ -113,7 +113,7 @@ fn a_body_that_is_stated_too_long_is_refused_in_the_form_of_grpc() {
 }
 
 #[test]
-fn the_shorter_of_both_deadlines_counts() {
+fn the_shorter_of_client_and_front_door_deadlines_applies() {
     let backend = Http2Backend::start(hang);
     let long = Duration::from_secs(600);
     let rows = [(None, "100m"), (Some(long), "100000u"), (Some(Duration::from_millis(100)), "1H")];

@@ -117,7 +117,7 @@ fn a_websocket_becomes_an_upgrade_and_its_bytes_pass_both_ways() {
 }
 
 #[test]
-fn what_is_no_tunnel_is_no_success() {
+fn a_tunnel_request_fails_unless_the_backend_upgrades() {
     let backend = HttpBackend::start(|request| match request.head.target() {
         "/" => Answer::ok(b"first"),
         _ if request.head.header("origin").is_some() => Answer::ok(b"no tunnel"),
@@ -199,7 +199,7 @@ fn a_tunnel_passes_over_http2_on_both_sides() {
 }
 
 #[test]
-fn a_refused_or_cut_tunnel_is_no_tunnel() {
+fn a_refused_or_reset_http2_tunnel_returns_an_error_status() {
     let backend = tunnels();
     let proxy = to(&backend);
     assert_eq!(proxy.ask(ask("GET", "/refused", UPGRADE)).status(), 403);

@@ -92,7 +92,7 @@ fn a_body_over_its_limit_is_answered_413(mode: Upstream) {
 }
 
 #[test]
-fn a_client_that_goes_on_sending_slowly_receives_its_413() {
+fn a_client_that_keeps_sending_slowly_receives_its_413() {
     let backend = HttpBackend::echo();
     let proxy = Plan::new(Upstream::Exclusive, &[backend.address()])
         .front(|f| f.limits.body_bytes_max = Some(1000))
@@ -124,7 +124,7 @@ fn a_body_at_its_limit_passes(mode: Upstream) {
 }
 
 #[test]
-fn connections_over_the_limit_wait_until_there_is_room() {
+fn connections_over_the_limit_wait_until_another_closes() {
     let backend = HttpBackend::named("x");
     let plan = Plan::new(Upstream::Exclusive, &[backend.address()]);
     let proxy = plan.front(|f| f.limits.connections_max = 3).start();
@@ -142,7 +142,7 @@ fn connections_over_the_limit_wait_until_there_is_room() {
 }
 
 #[test]
-fn every_answer_is_counted_by_its_class() {
+fn every_response_is_counted_by_its_status_class() {
     let backend = HttpBackend::start(|r| {
         let status = r.head.target()[1..].parse().expect("a status");
         Answer::sized(status, "")

@@ -47,7 +47,7 @@ fn upload(client: &Client) -> thread::JoinHandle<()> {
 }
 
 #[test]
-fn bodies_take_bounded_memory_even_if_nobody_reads_them() {
+fn bodies_use_bounded_memory_even_if_a_client_does_not_read() {
     for upstream in [Upstream::Exclusive, Upstream::Multiplexed] {
         let gate = Gate::new();
         let held = gate.clone();

@@ -115,21 +115,21 @@ fn slow_clients_make_way(plan: Plan, used: &AtomicUsize) {
 }
 
 #[test]
-fn slow_clients_make_way_exclusive() {
+fn memory_shortage_cuts_slow_clients_on_exclusive_sessions() {
     static USED: AtomicUsize = AtomicUsize::new(0);
     let backend = backend();
     slow_clients_make_way(plan(Upstream::Exclusive, &backend, || USED.load(Relaxed)), &USED);
 }
 
 #[test]
-fn slow_clients_make_way_multiplexed() {
+fn memory_shortage_cuts_slow_clients_on_multiplexed_sessions() {
     static USED: AtomicUsize = AtomicUsize::new(0);
     let backend = backend();
     slow_clients_make_way(plan(Upstream::Multiplexed, &backend, || USED.load(Relaxed)), &USED);
 }
 
 #[test]
-fn slow_streams_make_way_and_their_connection_goes_on() {
+fn memory_shortage_resets_slow_streams_but_keeps_their_connection() {
     static USED: AtomicUsize = AtomicUsize::new(0);
     let backend = backend();
     let proxy = plan(Upstream::Exclusive, &backend, || USED.load(Relaxed)).start();
@@ -161,7 +161,7 @@ fn slow_streams_make_way_and_their_connection_goes_on() {
 }
 
 #[test]
-fn a_connection_whose_client_leaves_whole_responses_makes_way() {
+fn memory_shortage_closes_a_connection_with_unread_responses() {
     static USED: AtomicUsize = AtomicUsize::new(0);
     let backend = backend();
     let proxy = plan(Upstream::Exclusive, &backend, || USED.load(Relaxed)).start();

@@ -45,11 +45,11 @@ both_upstreams! {
     a_request_in_flight_outlives_its_backends_removal,
     a_tunnel_outlives_its_backends_and_its_front_doors_removal,
     a_backend_that_is_set_down_has_its_requests_cut,
-    a_front_door_that_is_gone_refuses_and_keeps_what_it_had,
+    a_removed_front_door_refuses_connections_and_finishes_requests,
     a_second_front_door_opens_and_serves_the_same_pool,
     new_limits_hold_for_the_next_request_of_an_open_connection,
-    a_stop_finishes_what_is_in_flight_and_refuses_the_rest,
-    a_stop_cuts_and_counts_what_outlives_its_grace,
+    a_stop_finishes_requests_in_flight_and_refuses_connections,
+    a_stop_cuts_and_counts_requests_that_exceed_the_grace,
 }
 
 fn two_hundred_snapshots_under_load_fail_no_request(mode: Upstream) {
@@ -145,7 +145,7 @@ fn a_backend_that_is_set_down_has_its_requests_cut(mode: Upstream) {
     assert!(eventually(|| cut.live.in_flight() == 0));
 }
 
-fn a_front_door_that_is_gone_refuses_and_keeps_what_it_had(mode: Upstream) {
+fn a_removed_front_door_refuses_connections_and_finishes_requests(mode: Upstream) {
     let backend = HttpBackend::named("x");
     let mut proxy = Proxy::before(mode, &backend);
     let gate = Gate::new();
@@ -190,7 +190,7 @@ fn new_limits_hold_for_the_next_request_of_an_open_connection(mode: Upstream) {
     assert_eq!(client.ask(post("/", "abc")).map(|r| r.status()), Ok(413));
 }
 
-fn a_stop_finishes_what_is_in_flight_and_refuses_the_rest(mode: Upstream) {
+fn a_stop_finishes_requests_in_flight_and_refuses_connections(mode: Upstream) {
     let gate = Gate::new();
     let backend = HttpBackend::always(Answer::ok("late").first(Step::Wait(gate.clone())));
     let proxy = Proxy::before(mode, &backend);
@@ -216,7 +216,7 @@ fn a_stop_finishes_what_is_in_flight_and_refuses_the_rest(mode: Upstream) {
     assert_eq!(stopping.join().expect("it ends").cut, 0);
 }
 
-fn a_stop_cuts_and_counts_what_outlives_its_grace(mode: Upstream) {
+fn a_stop_cuts_and_counts_requests_that_exceed_the_grace(mode: Upstream) {
     let backend = HttpBackend::always(Answer::hang());
     let proxy = Proxy::before(mode, &backend);
     let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
@@ -235,7 +235,7 @@ fn a_stop_cuts_and_counts_what_outlives_its_grace(mode: Upstream) {
 }
 
 #[test]
-fn a_port_in_use_is_named_with_its_door_and_changes_nothing() {
+fn a_used_port_is_reported_with_its_front_door_without_changes() {
     let backend = HttpBackend::named("x");
     let mut proxy = Proxy::before(Default::default(), &backend);
     let taken = free_port();
@@ -296,7 +296,7 @@ fn two_doors(apps: [&HttpBackend; 2]) -> (common_dispatch::Plan, SessionConfig, 
 }
 
 #[test]
-fn clients_of_a_front_door_that_goes_with_its_pool_are_served_by_that_pool_to_the_end() {
+fn clients_of_a_front_door_removed_with_its_pool_are_served() {
     let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
     let (plan, mut config, _port) = two_doors([&a, &b]);
     let node = plan.start();
@@ -312,7 +312,7 @@ fn clients_of_a_front_door_that_goes_with_its_pool_are_served_by_that_pool_to_th
 }
 
 #[test]
-fn clients_of_a_front_door_that_is_gone_follow_what_becomes_of_its_pool() {
+fn clients_of_a_removed_front_door_follow_changes_of_its_pool() {
     let (a, b, next) =
         (HttpBackend::named("a"), HttpBackend::named("b"), HttpBackend::named("next"));
     let (plan, mut config, _port) = two_doors([&a, &b]);
@@ -327,7 +327,7 @@ fn clients_of_a_front_door_that_is_gone_follow_what_becomes_of_its_pool() {
 }
 
 #[test]
-fn what_a_closed_front_door_delegates_goes_to_the_peer_that_was_meant() {
+fn a_closed_front_door_delegates_to_the_planned_peer() {
     let apps = ["here", "b", "c"].map(HttpBackend::named);
     let takers = [1, 2].map(|n| common_dispatch::Plan::new(["", "b", "c"][n], &apps[n]).start());
     let peers = [("b", takers[0].address), ("c", takers[1].address)];

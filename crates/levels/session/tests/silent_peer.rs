@@ -32,7 +32,7 @@ fn ask(host: &Host, address: SocketAddr, request: String) -> Client {
 }
 
 #[test]
-fn what_is_with_a_peer_that_falls_silent_is_done_here_or_fails_soon() {
+fn requests_at_a_silent_peer_are_served_locally_or_fail_soon() {
     if let Some(why) = unavailable() {
         println!("skipped: {why}");
         return;

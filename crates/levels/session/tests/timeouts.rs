@@ -9,7 +9,7 @@ use common::{Plan, Proxy, both_upstreams, get, post, request};
 use equipoise_session::Reason;
 use equipoise_session::config::Upstream;
 use equipoise_testkit::{
-    Answer, Client, Ending, FullBacklog, Gate, HttpBackend, PATIENCE, Step, WireError, eventually,
+    Answer, Client, Ending, FullBacklog, HttpBackend, PATIENCE, Step, WireError, eventually,
 };
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -43,20 +43,20 @@ fn in_time<T>(proxy: &Proxy, mut attempt: impl FnMut(&mut Client) -> Option<T>) 
 
 both_upstreams! {
     a_head_that_does_not_end_is_answered_408,
-    a_head_that_trickles_is_not_given_longer,
+    a_trickling_head_does_not_extend_the_timeout,
     the_time_for_a_head_begins_with_its_first_byte,
     an_idle_connection_is_closed_without_an_answer,
-    a_request_body_that_stands_still_is_answered_408,
+    a_stalled_request_body_is_answered_408,
     a_client_that_stops_reading_is_cut,
     a_backend_that_does_not_accept_becomes_504,
-    a_backend_that_does_not_accept_is_passed_over_for_another,
+    a_backend_that_does_not_accept_is_replaced_by_another,
     a_response_that_does_not_begin_becomes_504,
     interim_responses_do_not_prolong_the_wait_for_the_response,
-    a_response_that_stands_still_is_cut,
-    a_whole_request_is_bounded_whatever_moves,
+    a_stalled_response_is_cut,
+    the_request_timeout_applies_even_while_bytes_arrive,
     a_slow_answer_within_its_bounds_is_not_cut,
-    a_kept_open_session_that_is_not_used_is_closed,
-    a_tunnel_in_which_nothing_moves_is_closed,
+    an_unused_pooled_connection_is_closed,
+    a_tunnel_is_closed_after_the_idle_timeout,
 }
 
 fn a_head_that_does_not_end_is_answered_408(mode: Upstream) {
@@ -72,7 +72,7 @@ fn a_head_that_does_not_end_is_answered_408(mode: Upstream) {
     assert_eq!(backend.counts().bytes, 0);
 }
 
-fn a_head_that_trickles_is_not_given_longer(mode: Upstream) {
+fn a_trickling_head_does_not_extend_the_timeout(mode: Upstream) {
     let backend = HttpBackend::echo();
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.header = SHORT).start();
     let mut client = proxy.connect();
@@ -110,7 +110,7 @@ fn an_idle_connection_is_closed_without_an_answer(mode: Upstream) {
     assert_eq!(proxy.drops(Reason::IdleTimeout), 0, "nothing was lost");
 }
 
-fn a_request_body_that_stands_still_is_answered_408(mode: Upstream) {
+fn a_stalled_request_body_is_answered_408(mode: Upstream) {
     let backend = HttpBackend::echo();
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
     for body in ["Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
@@ -151,7 +151,7 @@ fn a_backend_that_does_not_accept_becomes_504(mode: Upstream) {
     proxy.assert_nothing_in_flight();
 }
 
-fn a_backend_that_does_not_accept_is_passed_over_for_another(mode: Upstream) {
+fn a_backend_that_does_not_accept_is_replaced_by_another(mode: Upstream) {
     let (full, alive) = (FullBacklog::start(), HttpBackend::named("alive"));
     let proxy = Plan::new(mode, &[full.address(), alive.address()])
         .pool(|p| p.connect_timeout = SHORT)
@@ -195,7 +195,7 @@ fn interim_responses_do_not_prolong_the_wait_for_the_response(mode: Upstream) {
     assert_eq!(proxy.stats.sum(|s| s.responses[0].get()), 0, "interim responses are not counted");
 }
 
-fn a_response_that_stands_still_is_cut(mode: Upstream) {
+fn a_stalled_response_is_cut(mode: Upstream) {
     let beginnings = [
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
@@ -223,7 +223,7 @@ fn a_response_that_stands_still_is_cut(mode: Upstream) {
     }
 }
 
-fn a_whole_request_is_bounded_whatever_moves(mode: Upstream) {
+fn the_request_timeout_applies_even_while_bytes_arrive(mode: Upstream) {
     let drip = (0..1000)
         .fold(Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"), |answer, _| {
             answer.then(Step::Pause(SHORT / 10)).then(Step::Send(b"x".to_vec()))
@@ -243,7 +243,6 @@ fn a_whole_request_is_bounded_whatever_moves(mode: Upstream) {
 }
 
 fn a_slow_answer_within_its_bounds_is_not_cut(mode: Upstream) {
-    let gate = Gate::new();
     let answer = Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
         .first(Step::Pause(SHORT * 2));
     let backend =
@@ -253,11 +252,10 @@ fn a_slow_answer_within_its_bounds_is_not_cut(mode: Upstream) {
         .pool(|p| p.connect_timeout = SHORT)
         .start();
     assert_eq!(proxy.ask(get("/")).text(), "abcdef");
-    gate.open();
     proxy.assert_drops(&[]);
 }
 
-fn a_kept_open_session_that_is_not_used_is_closed(mode: Upstream) {
+fn an_unused_pooled_connection_is_closed(mode: Upstream) {
     let backend = HttpBackend::named("x");
     let proxy = plan(mode, backend.address()).pool(|p| p.session_idle_timeout = SHORT).start();
     proxy.ask(get("/"));
@@ -266,7 +264,7 @@ fn a_kept_open_session_that_is_not_used_is_closed(mode: Upstream) {
     assert_eq!(proxy.ask(get("/")).text(), "x");
 }
 
-fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
+fn a_tunnel_is_closed_after_the_idle_timeout(mode: Upstream) {
     let backend = HttpBackend::always(Answer::upgrade("websocket"));
     let proxy = plan(mode, backend.address()).front(|f| f.timeouts.idle = SHORT).start();
     let ending = in_time(&proxy, |client| {
@@ -294,7 +292,7 @@ fn a_tunnel_in_which_nothing_moves_is_closed(mode: Upstream) {
 }
 
 #[test]
-fn slow_heads_of_many_clients_hold_nobody_up() {
+fn slow_heads_of_many_clients_delay_no_other_request() {
     let backend = HttpBackend::named("x");
     // 500 heads begin and end within this.
     let plan = plan(Upstream::Exclusive, backend.address());

@@ -36,7 +36,7 @@ fn a_handshake_may_come_byte_by_byte() {
 }
 
 #[test]
-fn garbage_ends_the_connection_and_nothing_is_held() {
+fn garbage_in_a_handshake_ends_the_connection_and_is_counted() {
     let (site, backend) = (Site::new(), HttpBackend::echo());
     let proxy = before(&site, &backend);
     let mut rng = SmallRng::seed_from_u64(1);
@@ -122,7 +122,7 @@ fn a_client_that_is_silent_or_stops_in_the_handshake_is_cut() {
 }
 
 #[test]
-fn a_client_that_leaves_at_once_is_no_drop_and_in_the_handshake_is_gone() {
+fn a_leaving_client_counts_as_a_drop_only_during_the_handshake() {
     let (site, backend) = (Site::new(), HttpBackend::echo());
     let proxy = before(&site, &backend);
     drop(TcpStream::connect(proxy.address).expect("it listens"));

@@ -123,7 +123,7 @@ fn backends_learn_that_clients_use_https() {
 }
 
 #[test]
-fn a_proxy_header_comes_before_the_handshake() {
+fn a_proxy_header_before_the_handshake_is_accepted() {
     let (site, backend) = (Site::new(), HttpBackend::echo());
     let proxy = with(&site, &backend, |front| {
         front.accept_proxy = true;
@@ -188,7 +188,7 @@ fn a_client_gets_the_certificate_of_the_name_that_it_asks_for() {
 }
 
 #[test]
-fn a_new_certificate_is_for_new_connections_and_old_ones_stay() {
+fn a_new_certificate_applies_to_new_connections_only() {
     let (old, new, backend) = (Site::new(), Site::new(), HttpBackend::echo());
     let mut proxy = before(&old, Upstream::Exclusive, &backend);
     let mut open = old.connect(proxy.address);
@@ -206,7 +206,7 @@ fn a_new_certificate_is_for_new_connections_and_old_ones_stay() {
 }
 
 #[test]
-fn a_slow_reader_gets_everything_and_the_announced_end() {
+fn a_slow_reader_receives_the_whole_body_and_a_tls_close() {
     // The response ends with the connection, so that only TLS tells its end from a cut.
     let body = Pattern::bytes(3, 8 << 20);
     let (site, backend) = (Site::new(), HttpBackend::always(Answer::to_close(&body)));
@@ -228,7 +228,7 @@ fn a_slow_reader_gets_everything_and_the_announced_end() {
 }
 
 #[test]
-fn a_client_that_announces_its_end_leaves_the_queue() {
+fn a_client_that_sends_a_tls_close_leaves_the_queue() {
     let (site, gate) = (Site::new(), Gate::new());
     let backend = HttpBackend::start({
         let gate = gate.clone();
@@ -251,7 +251,7 @@ fn a_client_that_announces_its_end_leaves_the_queue() {
 }
 
 #[test]
-fn a_tunnel_passes_both_ends() {
+fn a_tunnel_passes_bytes_and_the_tls_close_both_ways() {
     let (site, backend) = (Site::new(), HttpBackend::always(Answer::upgrade("websocket")));
     let proxy = before(&site, Upstream::Exclusive, &backend);
     let mut tls = site.connect(proxy.address);
@@ -280,7 +280,7 @@ fn a_tunnel_passes_both_ends() {
 }
 
 #[test]
-fn an_idle_connection_ends_with_an_announcement() {
+fn an_idle_connection_is_ended_with_a_tls_close() {
     let (site, backend) = (Site::new(), HttpBackend::echo());
     let idle = Duration::from_millis(200);
     let proxy = with(&site, &backend, |front| front.timeouts.idle = idle);

@@ -142,7 +142,7 @@ fn several_datagrams_of_one_client_stay_in_order() {
 }
 
 #[test]
-fn two_thousand_clients_are_told_apart() {
+fn two_thousand_clients_each_receive_their_own_replies() {
     let (a, b) = (Backend::start(b'a'), Backend::start(b'b'));
     let rig = udp(&[&a, &b]);
     let clients: Vec<_> = (0..2000).map(|_| client(&rig)).collect();
@@ -201,7 +201,7 @@ fn a_client_that_sends_for_a_second_keeps_its_place_in_a_full_table() {
 }
 
 #[test]
-fn forged_sources_take_nobodys_place() {
+fn forged_sources_do_not_displace_a_proven_client() {
     let backend = Backend::start(b'a');
     let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
         wishes.door.limits.connections_max = 4;
@@ -231,7 +231,7 @@ fn forged_sources_take_nobodys_place() {
 }
 
 #[test]
-fn a_client_that_had_its_responses_is_forgotten() {
+fn a_client_is_removed_after_its_configured_responses() {
     let backend = Backend::start(b'a');
     let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
         wishes.door.responses = Some(1);
@@ -250,7 +250,7 @@ fn a_client_that_had_its_responses_is_forgotten() {
 }
 
 #[test]
-fn a_client_that_needs_no_response_is_forgotten_when_its_datagram_is_sent() {
+fn a_client_without_expected_responses_is_removed_after_sending() {
     let backend = Backend::start(b'a');
     let rig = Rig::start(Protocol::Udp, &[backend.address], |wishes| {
         wishes.door.responses = Some(0);
@@ -265,7 +265,7 @@ fn a_client_that_needs_no_response_is_forgotten_when_its_datagram_is_sent() {
 }
 
 #[test]
-fn a_client_whose_backend_refuses_gets_another() {
+fn a_client_of_a_backend_that_refuses_gets_another_backend() {
     let (mut a, b) = (Backend::start(b'a'), Backend::start(b'b'));
     let rig = udp(&[&a, &b]);
     let clients: Vec<_> = (0..10).map(|_| client(&rig)).collect();
@@ -286,7 +286,7 @@ fn a_client_whose_backend_refuses_gets_another() {
 }
 
 #[test]
-fn a_pool_that_refuses_is_reported_and_costs_no_clients_place() {
+fn a_refusing_pool_is_reported_and_keeps_its_client() {
     let mut a = Backend::start(b'a');
     a.leave();
     let mut rig = udp(&[&a]);
@@ -300,7 +300,7 @@ fn a_pool_that_refuses_is_reported_and_costs_no_clients_place() {
 }
 
 #[test]
-fn without_a_backend_datagrams_are_dropped_until_there_is_one() {
+fn datagrams_are_dropped_until_the_pool_has_a_backend() {
     let backend = Backend::start(b'a');
     let mut rig = udp(&[&backend]);
     rig.publish(&[]);
@@ -312,7 +312,7 @@ fn without_a_backend_datagrams_are_dropped_until_there_is_one() {
 }
 
 #[test]
-fn a_change_of_the_pool_moves_no_client_but_those_of_a_backend_set_down() {
+fn a_pool_change_moves_only_clients_of_a_backend_set_down() {
     let (a, b) = (Backend::start(b'a'), Backend::start(b'b'));
     let mut rig = udp(&[&a, &b]);
     rig.publish(&[0]);
@@ -367,7 +367,7 @@ fn a_quiet_and_a_busy_client(idle: Duration) -> bool {
 }
 
 #[test]
-fn idle_clients_are_forgotten_and_busy_ones_are_not() {
+fn idle_clients_are_removed_and_busy_clients_are_kept() {
     let tried = (0..10).any(|_| a_quiet_and_a_busy_client(Duration::from_secs(2)));
     assert!(tried, "this machine leaves everybody alone for seconds");
 }
@@ -407,7 +407,7 @@ fn stops_after_a_busy_client() -> bool {
 }
 
 #[test]
-fn a_stop_ends_when_the_clients_are_quiet_and_takes_no_new_ones() {
+fn a_stop_ends_when_clients_are_quiet_and_refuses_new_clients() {
     let tried = (0..10).any(|_| stops_after_a_busy_client());
     assert!(tried, "this machine leaves everybody alone for seconds");
 }

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_has_none() {
+    fn a_truncated_image_has_no_greyscale() {
         let image = colour(8, 8, 0);
         for length in 0..image.len() {
             assert_eq!(grey(&image[..length]), None, "{length}");

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_comes_back_as_it_was_and_only_to_whom_it_is_for() {
+    fn a_message_round_trips_and_is_decoded_only_by_its_recipient() {
         let (mut cdr, mut again) = (Vec::new(), Vec::new());
         tail().encode(&mut cdr).unwrap();
         let read = Mail::decode(&cdr, 5).unwrap().expect("it is for 5");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_other_languages_can_decode_which_slices_are_asked_for() {
+    fn a_request_for_slices_has_the_bytes_that_python_clients_expect() {
         let mut cdr = Vec::new();
         let numbering = Numbering::new(100).resized(200, HandoverId(5));
         let slices = [3, 200, 70_000].map(SliceId).to_vec();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_other_languages_can_answer_what_they_keep() {
+    fn keeps_and_lacks_messages_have_the_bytes_of_the_python_client() {
         let (mut cdr, writer) = (Vec::new(), Writer { group: Group::BASE, id: 300 });
         let mut keeps = Keeps::new(writer, 1_000, &Numbering::new(100).resized(200, HandoverId(5)));
         keeps.slices.insert(SliceId(3), vec![7, 200]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_that_is_cut_or_changed_makes_nothing_panic() {
+    fn truncated_or_modified_messages_never_make_decoding_panic() {
         let mut cdr = Vec::new();
         tail().encode(&mut cdr).unwrap();
         for length in 0..cdr.len() - 4 {

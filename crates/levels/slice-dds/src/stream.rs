@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_writer_says_of_itself_is_understood_and_all_else_is_plain() {
+    fn numbering_round_trips_through_user_data_and_defaults_to_plain() {
         for numbering in [Numbering::Plain, Numbering::First(7), Numbering::Again(u64::MAX)] {
             assert_eq!(Numbering::of(&numbering.user_data()), numbering);
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_numbers_that_stay() {
+    fn a_worker_name_always_has_the_same_id() {
         assert_eq!(worker_id("worker-1"), WorkerId(0x2491_3ec5_9027_ebed));
         assert_ne!(worker_id("worker-1"), worker_id("worker-2"));
     }

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use equipoise_testkit::{Folder, PATIENCE};
+use equipoise_testkit::{Folder, LogBuffer, PATIENCE};
 use serde_json::{Value, json};
 
 use super::*;
@@ -34,7 +34,7 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_line_says_who_did_what_from_where_and_what_it_changed() {
+fn an_audit_line_records_caller_origin_request_outcome_and_change() {
     let line: Value = serde_json::from_str(&line("/v1/x", 200).to_json()).unwrap();
     let expected = json!({
         "time": "2023-11-14T22:13:20.25Z", "who": "token:ci", "role": "operate", "from": "192.0.2.1:50",
@@ -45,7 +45,7 @@ fn a_line_says_who_did_what_from_where_and_what_it_changed() {
 }
 
 #[test]
-fn what_another_was_asked_is_noted_in_the_same_form() {
+fn a_request_outside_the_api_is_audited_in_the_same_format() {
     let asked = Elsewhere {
         who: "join-token:0123456789".into(),
         from: Some("[::ffff:192.0.2.1]:50".parse().unwrap()),
@@ -66,7 +66,7 @@ fn what_another_was_asked_is_noted_in_the_same_form() {
 }
 
 #[test]
-fn outcomes_are_told_apart_by_status() {
+fn the_outcome_of_an_audit_line_follows_from_the_http_status() {
     for (status, outcome) in
         [(200, "done"), (401, "denied"), (403, "denied"), (429, "denied")].into_iter().chain([
             (404, "refused"),
@@ -82,7 +82,7 @@ fn outcomes_are_told_apart_by_status() {
 }
 
 #[test]
-fn a_line_is_bounded_whatever_was_asked() {
+fn an_audit_line_for_an_oversized_request_is_bounded() {
     let long = Asked {
         peer: None,
         caller: None,
@@ -102,7 +102,7 @@ fn a_line_is_bounded_whatever_was_asked() {
 }
 
 #[tokio::test]
-async fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
+async fn the_audit_file_has_mode_0600_and_is_reopened_on_request() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("moved");
     let (path, moved) = (folder.path("audit"), folder.path("moved"));
@@ -123,7 +123,7 @@ async fn the_file_is_private_and_opened_anew_when_it_was_moved_away() {
 }
 
 #[tokio::test]
-async fn two_files_are_kept_and_no_more() {
+async fn rotation_keeps_at_most_two_audit_files_of_bounded_size() {
     let folder = Folder::new("bounded");
     let path = folder.path("audit");
     let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1000 }).unwrap();
@@ -139,7 +139,7 @@ async fn two_files_are_kept_and_no_more() {
 }
 
 #[tokio::test]
-async fn callers_that_were_only_counted_are_in_the_next_line() {
+async fn the_next_audit_line_reports_the_number_of_unlogged_callers() {
     let folder = Folder::new("counted");
     let path = folder.path("audit");
     let audit = Audit::open(&AuditTarget::File { path: path.clone(), bytes_max: 1 << 20 }).unwrap();
@@ -176,17 +176,25 @@ async fn a_file_system_that_hangs_delays_one_answer_and_loses_no_line() {
 }
 
 #[tokio::test]
-async fn lines_that_a_hanging_file_system_leaves_are_in_the_log_and_counted() {
+async fn lines_unwritten_by_a_hanging_file_system_are_logged_and_counted_as_lost() {
     let (_go_on, hanging) = std::sync::mpsc::channel();
     let audit = Audit::start(Opened::Hanging(hanging)).unwrap();
     audit.write(line("/one", 200)).await;
     audit.write(line("/two", 200)).await;
-    audit.finish(Duration::from_millis(1));
+    let log = LogBuffer::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || audit.finish(Duration::from_millis(1)));
     assert_eq!((audit.waiting(), audit.lost()), (0, 2));
+    for path in ["/one", "/two"] {
+        let line = format!("path=\"{path}\"");
+        assert!(log.text().contains(&line), "{line}\n{}", log.text());
+    }
 }
 
 #[tokio::test]
-async fn a_line_that_was_given_up_takes_no_other_with_it() {
+async fn an_abandoned_audit_line_removes_no_other_line_from_the_queue() {
     let (go_on, hanging) = std::sync::mpsc::channel();
     let audit = Audit::start(Opened::Hanging(hanging)).unwrap();
     audit.write(line("/one", 200)).await;

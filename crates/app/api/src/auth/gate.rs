@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_tcp_may_look_wherever_it_comes_from() {
+    fn without_tokens_every_tcp_caller_has_the_read_role() {
         let (gate, now) = (Gate::default(), Instant::now());
         for loopback in [true, false] {
             let caller = gate.know(tcp(loopback), bearing(b"any"), now).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn with_tokens_every_tcp_request_needs_one_and_the_socket_none() {
+    fn with_tokens_tcp_requests_need_one_and_unix_requests_do_not() {
         let (gate, now) = (with_token(), Instant::now());
         let unix = gate.know(Peer::Unix { uid: 7, pid: None }, Shown::default(), now).unwrap();
         assert_eq!(unix, Caller { who: Who::User(7), role: Some(Role::Admin) });
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_fails_too_often_is_told_when_to_come_back_and_the_right_token_goes_in() {
+    fn a_throttled_source_gets_a_retry_delay_without_a_valid_token() {
         let (gate, now) = (with_token(), Instant::now());
         assert_eq!(gate.know(tcp(false), bearing(b"wrong"), now), Err(Unknown::WrongToken));
         assert_eq!(gate.know(tcp(false), Shown::default(), now), Err(Unknown::NoToken));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_policy_holds_from_the_next_request_on() {
+    fn a_new_policy_applies_from_the_next_request_on() {
         let (gate, now) = (with_token(), Instant::now());
         let digest = TokenDigest::of(b"new");
         let token = ApiToken { name: "ci".into(), role: Role::Read, digest };

@@ -30,7 +30,7 @@ fn read(journal: &Arc<EventJournal>, after: Option<&str>) -> Vec<Event> {
 }
 
 #[test]
-fn a_reader_continues_where_another_ended() {
+fn a_reader_continues_after_the_last_event_of_another_reader() {
     let journal = journal(3);
     let mut reader = Reader::new(&journal, Filter::default(), None);
     assert_eq!(words(&reader.rest()), ["0", "1", "2"]);
@@ -43,7 +43,7 @@ fn a_reader_continues_where_another_ended() {
 }
 
 #[test]
-fn the_oldest_events_are_forgotten_and_a_reader_gets_their_number() {
+fn a_reader_receives_the_number_of_events_dropped_from_the_journal() {
     let journal = journal(10);
     let last = Reader::new(&journal, Filter::default(), None).last();
     let first = last.replace("-0", "-4");
@@ -107,7 +107,7 @@ fn an_event_is_bounded() {
 }
 
 #[test]
-fn a_line_of_the_log_with_a_type_is_an_event() {
+fn log_records_with_an_event_field_are_added_to_the_journal() {
     let journal = journal(0);
     let subscriber = tracing_subscriber::registry().with(layer(&journal));
     tracing::subscriber::with_default(subscriber, || {
@@ -131,7 +131,7 @@ fn a_line_of_the_log_with_a_type_is_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_events_has_comments_that_move_its_id_on() {
+async fn an_idle_stream_sends_comments_that_advance_its_event_id() {
     let journal = journal(3);
     let mut reader = Reader::new(&journal, Filter::new(Some("none"), None), None);
     let began = tokio::time::Instant::now();
@@ -141,7 +141,7 @@ async fn a_stream_without_events_has_comments_that_move_its_id_on() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_its_listener_after_the_last_event() {
+async fn a_stream_sends_pending_events_and_ends_with_its_listener() {
     let journal = journal(1);
     let (stop, stopping) = tokio::sync::watch::channel(());
     let mut stopping = Some(Stopping(stopping));
@@ -153,7 +153,7 @@ async fn a_stream_ends_with_its_listener_after_the_last_event() {
 }
 
 #[tokio::test]
-async fn a_slow_stream_loses_events_and_goes_on() {
+async fn a_slow_stream_reports_lost_events_and_continues() {
     let journal = journal(10);
     let mut reader = Reader::new(&journal, Filter::default(), None);
     let part = reader.next_part(&mut None).await.unwrap();

@@ -96,7 +96,7 @@ fn packet() -> PacketStatus {
 }
 
 #[test]
-fn the_packet_level_has_its_families() {
+fn the_packet_level_exports_its_metric_families() {
     let text = render(reading()).unwrap();
     for line in [
         r#"equipoise_packet_backend_drops_total{vip="192.0.2.1:80/tcp",pool="web",backend="b1"} 6"#,
@@ -148,7 +148,7 @@ fn planning() -> PlanningReading {
 }
 
 #[test]
-fn the_controller_has_its_families() {
+fn the_controller_exports_its_metric_families() {
     let text = render(Reading { planning: Some(planning()), ..Reading::default() }).unwrap();
     for line in [
         r#"equipoise_plans_total 12"#,
@@ -169,7 +169,7 @@ fn the_controller_has_its_families() {
 }
 
 #[test]
-fn certificates_and_handshakes_have_their_families() {
+fn certificate_and_handshake_metric_families_are_exported() {
     let certificate = CertificateStatus {
         subject: "a.example".into(),
         chain: "/a.pem".into(),
@@ -222,7 +222,7 @@ fn certificates_and_handshakes_have_their_families() {
 }
 
 #[test]
-fn a_node_which_runs_no_controller_says_nothing_of_one_that_does_not_run() {
+fn a_node_without_a_controller_exports_no_controller_running_metric() {
     let node = PlanningReading { runs: None, ..planning() };
     let text = render(Reading { planning: Some(node), ..Reading::default() }).unwrap();
     assert!(!text.contains("controller_running"), "{text}");
@@ -243,7 +243,7 @@ fn machine() -> MachineReading {
 }
 
 #[test]
-fn a_machine_exports_what_the_kernel_knows_of_it() {
+fn machine_utilisation_pressure_and_interface_rates_are_exported() {
     let text = render(Reading { machine: Some(machine()), ..Reading::default() }).unwrap();
     for line in [
         r#"equipoise_used_ratio{resource="cpu"} 0.4"#,
@@ -257,7 +257,7 @@ fn a_machine_exports_what_the_kernel_knows_of_it() {
 }
 
 #[test]
-fn who_was_turned_away_and_what_the_audit_log_lost_is_counted() {
+fn rejected_api_callers_and_lost_audit_and_log_lines_are_exported() {
     let text = render(reading()).unwrap();
     for line in [
         r#"equipoise_api_turned_away_total{reason="wrong_token"} 4"#,
@@ -327,7 +327,7 @@ fn streams() -> Vec<StreamReading> {
 }
 
 #[test]
-fn the_slice_level_has_its_families_where_it_leads() {
+fn slice_metrics_beyond_leadership_are_exported_only_by_the_leader() {
     let text = render(reading()).unwrap();
     for line in [
         r#"equipoise_slice_leads{stream="images"} 1"#,
@@ -471,7 +471,7 @@ fn backend() -> BackendReading {
 }
 
 #[test]
-fn figures_are_exported_under_conventional_names() {
+fn metrics_are_exported_under_conventional_names() {
     let text = render(reading()).unwrap();
     for line in [
         r#"equipoise_build_info{version="1.2.3",instance="edge-1"} 1"#,
@@ -520,14 +520,34 @@ fn figures_are_exported_under_conventional_names() {
 }
 
 #[test]
-fn a_front_door_without_requests_exports_no_request_figures() {
+fn a_front_door_without_http_exports_no_request_metrics() {
     let text = render(reading()).unwrap();
     assert!(!text.contains(r#"equipoise_requests_total{front_door="raw""#));
+    assert!(!text.contains(r#"equipoise_request_duration_seconds_count{front_door="raw""#));
     assert!(text.contains(r#"equipoise_connections_total{front_door="raw",pool="db"}"#));
 }
 
+/// A series that begins with its first request has no rate for it.
 #[test]
-fn every_family_is_described_once_and_ends_in_one_full_stop() {
+fn an_http_front_door_without_requests_exports_zeros() {
+    let door = FrontDoorReading {
+        name: "idle".into(),
+        pool: "web".into(),
+        http: true,
+        ..FrontDoorReading::default()
+    };
+    let text = render(Reading { front_doors: vec![door], ..Reading::default() }).unwrap();
+    for class in ["1xx", "2xx", "3xx", "4xx", "5xx"] {
+        let line =
+            format!(r#"equipoise_requests_total{{front_door="idle",pool="web",code="{class}"}} 0"#);
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let line = r#"equipoise_request_duration_seconds_count{front_door="idle",pool="web"} 0"#;
+    assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+}
+
+#[test]
+fn metric_families_are_unique_and_their_help_ends_in_one_period() {
     let text = render(reading()).unwrap();
     let mut described: Vec<&str> = text
         .lines()

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_goes_at_once_and_comes_back_when_it_was_served_for_the_delay() {
+    fn a_failed_route_is_withdrawn_at_once_and_restored_with_delay() {
         let (begin, second) = (Instant::now(), Duration::from_secs(1));
         let mut routes = Routes::new(BTreeSet::new(), second);
         assert_eq!(
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn all_routes_go_with_the_process_and_those_of_removed_addresses_with_them() {
+    fn routes_of_removed_addresses_and_of_a_dead_process_are_withdrawn() {
         let begin = Instant::now();
         let kept = BTreeSet::from([ip(ONE), ip(TWO)]);
         let mut routes = Routes::new(kept, Duration::from_secs(1));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_says_by_what_it_goes_and_what_each_controller_said_last() {
+    fn a_node_shows_its_instructions_and_the_last_contact_per_controller() {
         assert_eq!(
             lines(&standing()),
             [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_joined_and_heard_nobody_says_so() {
+    fn a_node_that_never_joined_reports_missing_contact_and_certificate() {
         let fresh = ClusterStanding {
             term: None,
             heard_seconds: None,

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_of_a_move_is_said_of_every_slice() {
+    fn the_move_page_reports_the_result_for_every_slice() {
         let moves = SliceMoves {
             handovers: vec![4],
             moving: vec![1, 2, 3],

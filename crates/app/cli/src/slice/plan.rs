@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_goes_where_and_why_no_more_does() {
+    fn a_slice_plan_lists_moves_and_the_reason_that_limits_them() {
         let step = PlannedSliceMove {
             slices: vec![4, 5, 6, 9],
             giver: "w1".into(),

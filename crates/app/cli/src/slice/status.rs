@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_shows_who_has_what_and_why_a_slice_is_blocked() {
+    fn stream_status_shows_owners_handovers_and_reasons_for_blocked_slices() {
         assert_eq!(
             shown(&stream(), false),
             "stream images · 5 slices · DDS domain 5 · led by edge-1\n\
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_checkpoints_shows_their_age_and_who_keeps_them() {
+    fn stream_status_shows_the_age_and_keeper_of_checkpoints() {
         let mut stream = stream();
         stream.workers[0].checkpoints = Some(SliceCheckpoints {
             keeper: Some("w2".to_string()),
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_lead_says_whom_to_ask() {
+    fn a_controller_that_does_not_lead_names_the_leader() {
         let other = StreamStatus { leading: false, ..stream() };
         let out = shown(&other, false);
         assert!(out.contains("led by edge-1") && out.contains("run the command there"), "{out}");

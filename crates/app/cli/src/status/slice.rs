@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stream_has_a_line_and_those_that_need_it_a_reason() {
+    fn each_stream_has_a_row_and_an_unbalanced_stream_a_reason() {
         let elsewhere = StreamSummary { leading: false, ..stream("audio") };
         let idle = StreamSummary { workers: 0, slices_unowned: 50, ..stream("video") };
         let streams = [stream("images"), elsewhere, idle];

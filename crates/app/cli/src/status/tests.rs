@@ -153,7 +153,7 @@ fn every_front_door_and_backend_has_its_line() {
 }
 
 #[test]
-fn a_failed_reload_and_an_empty_pool_are_said_in_words() {
+fn a_failed_reload_and_an_empty_pool_are_reported_in_words() {
     let mut status = status();
     status.last_reload = Some(LastReload {
         succeeded: false,
@@ -220,7 +220,7 @@ fn large() -> Status {
 }
 
 #[test]
-fn status_fits_80_columns_with_what_matters_most() {
+fn status_fits_80_columns_and_keeps_the_important_columns() {
     let text = in_columns(&large(), 80);
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}\n{text}");

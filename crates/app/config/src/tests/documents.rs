@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::every_table::{EVERY_TABLE, parsed};
+use super::every_table::{EVERY_TABLE, outcome, parsed};
 use crate::key::Options as _;
 use crate::option::Absent;
 use crate::tables::{CHECK_TYPES, Health};
@@ -98,13 +98,31 @@ fn the_help_of_checks_names_every_type() {
     }
 }
 
+/// Converts JSON without nulls to TOML: a line for each member, with inline tables.
+fn to_toml(file: &Value) -> String {
+    fn inline(value: &Value) -> String {
+        let list = |values: Vec<String>| values.join(", ");
+        match value {
+            Value::Object(members) => {
+                let member = |(key, value)| format!("{key} = {}", inline(value));
+                format!("{{ {} }}", list(members.iter().map(member).collect()))
+            }
+            Value::Array(elements) => format!("[{}]", list(elements.iter().map(inline).collect())),
+            scalar => scalar.to_string(),
+        }
+    }
+    let members = file.as_object().unwrap().iter();
+    members.map(|(key, value)| format!("{key} = {}\n", inline(value))).collect()
+}
+
 #[test]
-fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
+fn the_schema_and_the_loader_accept_valid_files_and_reject_invalid_values() {
     let schema = schema::schema();
     let json = |toml: &str| to_json(&DeValue::Table(DeTable::parse(toml).unwrap().into_inner()));
     assert!(accepts(&schema, &json(EVERY_TABLE)));
     let file = json(example());
     assert!(accepts(&schema, &file));
+    assert!(outcome(&to_toml(&file)).is_ok(), "{}", to_toml(&file));
     for (pointer, wrong) in [
         ("/pool/0/retries", serde_json::json!(11)),
         ("/pool/0/scheduler", "fastest".into()),
@@ -116,5 +134,8 @@ fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
         let mut file = file.clone();
         *file.pointer_mut(pointer).unwrap() = wrong;
         assert!(!accepts(&schema, &file), "{pointer}");
+        let errors = outcome(&to_toml(&file)).err().map(|errors| errors.to_string());
+        let option = pointer.split('/').rfind(|part| part.parse::<usize>().is_err()).unwrap();
+        assert!(errors.as_ref().is_some_and(|it| it.contains(option)), "{pointer}: {errors:?}");
     }
 }

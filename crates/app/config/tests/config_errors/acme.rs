@@ -14,7 +14,7 @@ fn said(before: &str, port: u16, tls: &str) -> String {
 }
 
 #[test]
-fn one_line_is_enough_at_port_443() {
+fn automatic_certificates_at_port_443_need_no_other_option() {
     assert_eq!(said(AGREED, 443, "{ auto = 'www.example.org' }"), "");
     let more = format!("{AGREED}email = 'ops@example.org'\nca = '/ca.pem'\n");
     let two = "{ auto = ['WWW.example.org', 'example.org'], profile = 'modern' }";
@@ -22,7 +22,7 @@ fn one_line_is_enough_at_port_443() {
 }
 
 #[test]
-fn the_terms_have_to_be_agreed_to() {
+fn automatic_certificates_require_agreement_to_the_terms() {
     for (before, place) in [("", "f:0:0"), ("[acme]\nterms-agreed = false\n", "f:3:16")] {
         let found = said(before, 443, "{ auto = 'www.example.org' }");
         let expected = "acme.terms-agreed: not true, and front doors have `auto`; accepted: true, if you agree to the \
@@ -33,7 +33,7 @@ fn the_terms_have_to_be_agreed_to() {
 }
 
 #[test]
-fn names_are_those_that_a_certificate_can_have() {
+fn a_name_unsuitable_for_a_certificate_is_rejected() {
     let long = format!("{}.org", "a".repeat(64));
     for wrong in [
         "*.org",
@@ -120,7 +120,7 @@ fn options_of_acme_are_checked() {
 }
 
 #[test]
-fn a_directory_that_may_not_reach_this_process_is_a_warning() {
+fn an_acme_server_unable_to_reach_this_process_causes_a_warning() {
     let auto = "{ auto = 'www.example.org' }";
     let found = said(AGREED, 8443, auto);
     let expected = "f:8:16: warning: session[0.0.0.0:8443].tls.auto: the authority connects to port 80 or 443 of the name, \
@@ -138,7 +138,7 @@ fn a_directory_that_may_not_reach_this_process_is_a_warning() {
 }
 
 #[test]
-fn controllers_give_certificates_and_nodes_take_them() {
+fn for_nodes_needs_a_controller_and_from_controllers_needs_a_node() {
     let controller = "[cluster]\nname = 'c'\nlisten = '192.0.2.1:7700'\n";
     let node = "[cluster]\ncontrollers = '192.0.2.1:7700'\njoin-token-file = '/t'\n";
     let given = format!("{AGREED}for-nodes = ['a.example', 'B.example']\n");

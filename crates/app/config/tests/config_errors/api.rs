@@ -3,7 +3,7 @@
 use crate::bed::said;
 
 #[test]
-fn tokens_say_what_is_missing_doubled_or_open_to_others() {
+fn missing_duplicate_invalid_and_exposed_api_tokens_are_reported() {
     let hash = "a".repeat(64);
     let token = |more: &str| format!("[[api.token]]\nname = 't'\nrole = 'read'\n{more}");
     let twice = |second: &str| {

@@ -41,7 +41,7 @@ fn store_makes_a_controller_and_controllers_make_a_node() {
 }
 
 #[test]
-fn a_member_that_serves_nothing_and_a_controller_that_only_plans_are_no_reason_to_warn() {
+fn cluster_members_that_serve_no_backend_load_without_warnings() {
     let plans = "store = {}\nadvertise = ['c1']\n[[session]]\nlisten = '127.0.0.1:80'\nprotocol = 'http'\npool = 'p'\n\
                  [[pool]]\nname = 'p'\n[pool.elastic]\nmax = 3";
     for file in ["controllers = 'c1:9911'", "store = {}\nadvertise = ['c1']", plans] {
@@ -52,7 +52,7 @@ fn a_member_that_serves_nothing_and_a_controller_that_only_plans_are_no_reason_t
 }
 
 #[test]
-fn contradictions_say_what_belongs_together() {
+fn contradictory_or_invalid_cluster_options_are_rejected() {
     let token = "eqp1.0123456789.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.\
                  AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     let rows = [
@@ -106,7 +106,7 @@ fn contradictions_say_what_belongs_together() {
 }
 
 #[test]
-fn files_with_secrets_that_others_can_read_are_warned_of() {
+fn secret_files_readable_by_other_users_cause_a_warning() {
     let warned = |text: &str| {
         let loaded = outcome(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
         loaded.warnings.iter().map(|it| it.in_file(Path::new("f"))).collect::<Vec<_>>().join("\n")
@@ -147,7 +147,7 @@ fn files_with_secrets_that_others_can_read_are_warned_of() {
 }
 
 #[test]
-fn secrets_are_not_in_the_configurations_debug() {
+fn debug_output_of_the_configuration_omits_secrets() {
     let secret = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     let loaded =
         outcome(&format!("controllers = 'c1:1'\njoin-token = 'eqp1.0123456789.{secret}.{secret}'"));

@@ -55,10 +55,25 @@ fn node(more: &str) -> String {
     )
 }
 
+/// The place of a part of the text, as messages begin with it.
+fn place(text: &str, part: &str) -> String {
+    let at = text.find(part).unwrap_or_else(|| panic!("{text}\nlacks: {part}"));
+    let line = text[..at].lines().last().filter(|_| !text[..at].ends_with('\n'));
+    let column = line.map_or(0, str::len) + 1;
+    format!("f:{}:{column}: ", text[..at].matches('\n').count() + 1)
+}
+
+/// Checks that a message has this text and begins with the place of `part`.
+fn assert_said(text: &str, part: &str, expected: &str) {
+    let (found, place) = (said(text), place(text, part));
+    let is_it = |line: &str| line.starts_with(&place) && line.contains(expected);
+    assert!(found.lines().any(is_it), "{text}\n{found}\nlacks: {place}... {expected}");
+}
+
 const PEERS: &str = "peers = [{ node = 'node-a', address = '10.0.0.1:80' }, { node = 'b', address = '10.0.0.2:80' }]";
 
 #[test]
-fn a_node_is_served_without_complaint() {
+fn a_valid_dispatch_table_loads_without_warnings() {
     for more in [
         format!("secret = '/good'\n{PEERS}"),
         format!(
@@ -70,7 +85,7 @@ fn a_node_is_served_without_complaint() {
 }
 
 #[test]
-fn peers_have_no_header_of_one_client() {
+fn send_proxy_is_rejected_in_the_pool_of_a_dispatch_table() {
     let text = node(&format!("secret = '/good'\n{PEERS}"));
     let found = said(&text.replace("name = 'app',", "name = 'app', send-proxy = 'v1',"));
     let expected = "f:1:38: pool.app.send-proxy: a [[dispatch]] front door uses this pool, and a peer's connection carries \
@@ -81,36 +96,58 @@ fn peers_have_no_header_of_one_client() {
 const TLS: &str = "tls = { certificate = '/pem/a', key = '/pem/a.key', authority = '/pem/ca' }";
 
 #[test]
-fn what_is_wrong_about_encryption_is_said_where_it_stands() {
-    let with = |more: &str| said(&node(&format!("secret = '/good'\n{PEERS}\n{more}")));
+fn invalid_tls_options_between_peers_are_reported_with_their_place() {
+    let with = |more: &str| node(&format!("secret = '/good'\n{PEERS}\n{more}"));
     for fine in
         [TLS.to_string(), format!("{TLS}\npeer-tls = 'accepted'"), "peer-tls = 'off'".into()]
     {
-        assert_eq!(with(&fine), "", "{fine}");
+        assert_eq!(said(&with(&fine)), "", "{fine}");
     }
     let rows = [
         (
             "peer-tls = 'required'".to_string(),
+            "'required'",
             "peer-tls: this node has no certificate for its peers; accepted: with `tls",
         ),
-        ("peer-tls = 'on'".to_string(), "accepted: \"required\""),
-        (format!("{TLS}\npeer-tls = 'off'"), "tls: it is not used, since `peer-tls` is \"off\""),
-        ("tls = { certificate = '/pem/a', key = '/pem/a.key' }".to_string(), "authority"),
-        (TLS.replace("/pem/ca", "/pem/none"), "authority: \"/pem/none\" cannot be read"),
-        (TLS.replace("/pem/ca", "/good"), "authority: \"/good\" has no certificate in PEM"),
-        (TLS.replace("/pem/a.key", "/good"), "key: \"/good\" has no private key in PEM"),
+        ("peer-tls = 'on'".to_string(), "'on'", "accepted: \"required\""),
+        (
+            format!("{TLS}\npeer-tls = 'off'"),
+            "{ certificate",
+            "tls: it is not used, since `peer-tls` is \"off\"",
+        ),
+        (
+            "tls = { certificate = '/pem/a', key = '/pem/a.key' }".to_string(),
+            "{ certificate",
+            "authority",
+        ),
+        (
+            TLS.replace("/pem/ca", "/pem/none"),
+            "'/pem/none'",
+            "authority: \"/pem/none\" cannot be read",
+        ),
+        (
+            TLS.replace("/pem/ca", "/good"),
+            "'/good' }",
+            "authority: \"/good\" has no certificate in PEM",
+        ),
+        (
+            TLS.replace("/pem/a.key", "/good"),
+            "'/good', authority",
+            "key: \"/good\" has no private key in PEM",
+        ),
         (
             TLS.replace("'/pem/a'", "'/pem/ca'"),
+            "'/pem/ca', key",
             "certificate: \"/pem/ca\" has a certificate for nobody, and this node is `node-a`",
         ),
         (
             format!("{TLS}\n[instance]\nname = 'b'"),
+            "'/pem/a', key",
             "a certificate for node-a, and this node is `b`",
         ),
     ];
-    for (more, expected) in rows {
-        let found = with(&more);
-        assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
+    for (more, part, expected) in rows {
+        assert_said(&with(&more), part, expected);
     }
     let clustered =
         "[cluster]\ncontrollers = ['c:1']\n".to_string() + &node("peer-tls = 'required'");
@@ -118,39 +155,42 @@ fn what_is_wrong_about_encryption_is_said_where_it_stands() {
 }
 
 #[test]
-fn what_is_wrong_or_odd_is_said_where_it_stands() {
+fn invalid_or_insecure_dispatch_options_are_reported_with_their_place() {
     let rows = [
-        (PEERS.to_string(), "secret: missing, so nothing can be delegated; accepted: a file with a secret"),
-        (format!("secret = '/none'\n{PEERS}"), "\"/none\" cannot be read"),
-        (format!("secret = '/short'\n{PEERS}"), "\"/short\" has a secret of 15 bytes; accepted: 16 or more"),
-        (format!("secret = '/empty'\n{PEERS}"), "\"/empty\" is empty"),
-        (format!("secret = '/open'\n{PEERS}"), "\"/open\" has the mode 0644, so users besides its owner have access to the secret, with which requests can evade delegation; accepted: 0600 (chmod 600 /open)"),
-        ("secret = '/good'".to_string(), "no peers are configured, and there is no cluster"),
-        ("secret = '/good'\nkeep = 1.5".to_string(), "keep: 1.5 is not a share"),
+        (PEERS.to_string(), "[[dispatch]]", "secret: missing, so nothing can be delegated; accepted: a file with a secret"),
+        (format!("secret = '/none'\n{PEERS}"), "'/none'", "\"/none\" cannot be read"),
+        (format!("secret = '/short'\n{PEERS}"), "'/short'", "\"/short\" has a secret of 15 bytes; accepted: 16 or more"),
+        (format!("secret = '/empty'\n{PEERS}"), "'/empty'", "\"/empty\" is empty"),
+        (format!("secret = '/open'\n{PEERS}"), "'/open'", "\"/open\" has the mode 0644, so users besides its owner have access to the secret, with which requests can evade delegation; accepted: 0600 (chmod 600 /open)"),
+        ("secret = '/good'".to_string(), "[[dispatch]]", "no peers are configured, and there is no cluster"),
+        ("secret = '/good'\nkeep = 1.5".to_string(), "1.5", "keep: 1.5 is not a share"),
         (
             "secret = '/good'\npeers = [{ node = 'b', address = '10.0.0.2:80' }, { node = 'c', address = '10.0.0.2:80' }]"
                 .to_string(),
+            "'10.0.0.2:80' }]",
             "node `b` has this address; accepted: each address once",
         ),
-        ("secret = '/good'\npeers = [{ node = 'b', address = 'unix:/x' }]".to_string(), "address"),
-        (format!("secret = '/good'\n{PEERS}\nclass = [{{ class = 'heavy' }}]"), "accepted: \"light\""),
+        ("secret = '/good'\npeers = [{ node = 'b', address = 'unix:/x' }]".to_string(), "'unix:/x'", "address"),
+        (format!("secret = '/good'\n{PEERS}\nclass = [{{ class = 'heavy' }}]"), "'heavy'", "accepted: \"light\""),
         (
             format!("secret = '/good'\n{PEERS}\n[[dispatch]]\nlisten = '0.0.0.0:81'\npool = 'app'"),
+            "[[dispatch]]\nlisten = '0.0.0.0:81'",
             "a second table; accepted: one table",
         ),
         (
             format!("secret = '/good'\n{PEERS}\n[[session]]\nlisten = '0.0.0.0:80'\nprotocol = 'http'\npool = 'app'"),
-            "\"0.0.0.0:80\" is in use",
+            "'0.0.0.0:80'\npool",
+            "\"0.0.0.0:80\" is in use, on line 8",
         ),
         (
             format!("secret = '/good'\n{PEERS}\n[[session]]\nlisten = '0.0.0.0:53'\nprotocol = 'udp'\npool = 'app'"),
+            "'unix:/run/app.sock'",
             "a unix socket, and a front door that speaks udp uses this pool",
         ),
     ];
-    for (more, expected) in rows {
-        let found = said(&node(&more));
-        assert!(found.contains(expected), "{more}\n{found}\nlacks: {expected}");
+    for (more, part, expected) in rows {
+        assert_said(&node(&more), part, expected);
     }
     let taken = "pool = [{ name = 'app' }, { name = 'app.peers' }]\n[[dispatch]]\nlisten = '0.0.0.0:80'\npool = 'app'\n";
-    assert!(said(taken).contains("is the name of the pool of the peers of"), "{}", said(taken));
+    assert_said(taken, "'app.peers'", "is the name of the pool of the peers of");
 }

@@ -77,7 +77,7 @@ fn a_schedule_has_times_days_and_a_number_up_to_max() {
 }
 
 #[test]
-fn an_elastic_pool_whose_clients_are_not_counted_does_not_scale_by_itself() {
+fn an_elastic_pool_used_by_dns_is_reported_as_not_scaling() {
     let file = |elastic: &str, user: &str| {
         format!(
             "[[pool]]\nname = 'web'\nbackends = ['10.0.0.1:80']\n[pool.elastic]\nmax = 2\n{elastic}\n\
@@ -104,7 +104,7 @@ fn an_elastic_pool_whose_clients_are_not_counted_does_not_scale_by_itself() {
 }
 
 #[test]
-fn links_have_a_speed_with_a_unit_and_are_there_once() {
+fn a_link_needs_a_speed_with_unit_and_a_unique_interface() {
     let accepted = "a whole number and a unit (Kbit/s, Mbit/s, Gbit/s, Tbit/s), 1Kbit/s to 100Tbit/s, such as \"2500Mbit/s\"";
     for (links, expected) in [
         (

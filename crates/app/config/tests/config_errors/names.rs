@@ -42,7 +42,7 @@ fn unknown_tables_and_options_name_the_nearest_known_one() {
 }
 
 #[test]
-fn what_is_missing_is_named_where_its_table_begins() {
+fn missing_options_are_reported_at_the_start_of_their_table() {
     let name = "accepted: 1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit";
     assert_eq!(
         said("[[session]]\n"),
@@ -66,7 +66,7 @@ fn what_is_missing_is_named_where_its_table_begins() {
 }
 
 #[test]
-fn names_and_addresses_are_unique_and_exist() {
+fn duplicate_and_unknown_names_and_addresses_are_rejected() {
     let cases = [
         (
             format!("{WEB}{WEB}{}", door("0.0.0.0:80", "http", "web")),

@@ -25,7 +25,7 @@ fn assert_said<T: AsRef<str>>(cases: &[(T, &str)], file: impl Fn(&str) -> String
 const VIP: &str = "IP:PORT/PROTOCOL with tcp or udp, such as \"192.0.2.10:443/tcp\" or \"[2001:db8::1]:53/udp\"; PORT may be a range (\"8000-8999\") or \"*\", and IP neither loopback nor multicast";
 
 #[test]
-fn a_vip_is_served_without_complaint() {
+fn a_valid_vip_loads_without_warnings() {
     for (vip, forward) in [
         ("192.0.2.1:80/tcp", "nat"),
         ("192.0.2.1:8080/tcp", "nat"),
@@ -43,7 +43,7 @@ fn a_vip_is_served_without_complaint() {
 }
 
 #[test]
-fn wrong_values_say_what_is_accepted() {
+fn invalid_vip_options_are_reported_with_the_accepted_values() {
     for vip in
         ["192.0.2.1:80", "192.0.2.1/tcp", "127.0.0.1:80/tcp", "web:80/tcp", "192.0.2.1:80/sctp"]
     {
@@ -101,7 +101,7 @@ fn wrong_values_say_what_is_accepted() {
 }
 
 #[test]
-fn times_of_a_vip_are_of_its_protocol_and_within_their_bounds() {
+fn timeouts_of_a_vip_must_match_its_protocol_and_bounds() {
     let with = |times: &str| in_packet("192.0.2.1:80/tcp", "nat", times);
     assert_eq!(said(&with("tcp-timeout = '1h'\nclosing-timeout = '10s'")), "");
     assert_said(
@@ -124,7 +124,7 @@ fn times_of_a_vip_are_of_its_protocol_and_within_their_bounds() {
 }
 
 #[test]
-fn a_prefix_as_key_fits_the_family() {
+fn a_key_prefix_must_fit_the_address_family_of_the_vip() {
     let with = |key: &str| in_packet("192.0.2.1:80/tcp", "nat", key);
     for key in ["key = 'source-prefix'", "key = 'source-prefix'\nkey-prefix = 32"] {
         assert_eq!(said(&with(key)), "", "{key}");
@@ -187,7 +187,7 @@ fn a_second_chance_needs_gue_tcp_and_a_hash() {
 }
 
 #[test]
-fn lists_of_sources_are_of_the_vips_family_and_fit() {
+fn source_lists_must_fit_the_vip_family_and_the_prefix_limit() {
     let with = |lists: &str| in_packet("192.0.2.1:80/tcp", "nat", lists);
     assert_eq!(said(&with("allow = '10.0.0.0/8'\ndeny = ['10.1.0.0/16', '10.2.0.0/16']")), "");
     assert_said(
@@ -210,7 +210,7 @@ fn lists_of_sources_are_of_the_vips_family_and_fit() {
 }
 
 #[test]
-fn a_pool_has_to_be_there_and_to_suit_the_way_of_forwarding() {
+fn a_pool_must_exist_and_suit_the_forwarding_method() {
     assert_eq!(
         said(&in_packet("192.0.2.1:80/tcp", "nat", "").replace("pool = 'p'", "pool = 'q'")),
         "f:5:8: packet[192.0.2.1:80/tcp].pool: no pool is named \"q\"; did you mean `p`?"
@@ -230,7 +230,7 @@ fn a_pool_has_to_be_there_and_to_suit_the_way_of_forwarding() {
 }
 
 #[test]
-fn vips_do_not_overlap() {
+fn overlapping_vips_are_rejected() {
     let second = |vip: &str| {
         let more = format!(
             "[[packet]]\nvip = '{vip}'\nforward = 'tunnel'\npool = 'p'\ninterface = 'eth0'"
@@ -252,7 +252,7 @@ fn vips_do_not_overlap() {
 }
 
 #[test]
-fn full_nat_has_sources_of_its_own() {
+fn full_nat_needs_source_addresses_of_its_own() {
     let vip = "192.0.2.1:80/tcp";
     let sources = "source-addresses = ['10.0.0.200', '10.0.0.201']";
     for more in [sources, &format!("{sources}\nsource-ports = '5000-5009'")] {
@@ -305,7 +305,7 @@ fn full_nat_has_sources_of_its_own() {
 }
 
 #[test]
-fn a_reply_under_nat_tells_its_vip() {
+fn two_nat_vips_may_not_share_a_backend_port() {
     let second = |vip: &str, forward: &str| {
         let more = format!(
             "[[packet]]\nvip = '{vip}'\nforward = '{forward}'\npool = 'p'\ninterface = 'eth0'"
@@ -325,7 +325,7 @@ fn a_reply_under_nat_tells_its_vip() {
 }
 
 #[test]
-fn a_vip_is_not_its_own_backend() {
+fn a_backend_with_the_address_of_its_vip_is_rejected() {
     for forward in ["nat", "tunnel", "gue", "direct-routing"] {
         let file = in_packet("10.0.0.1:80/tcp", forward, "");
         let wrong = "pool: backend `10.0.0.1:80` has the VIP's own address, so its packets would come back here; accepted: \
@@ -335,7 +335,7 @@ fn a_vip_is_not_its_own_backend() {
 }
 
 #[test]
-fn another_vip_is_no_backend() {
+fn a_backend_with_the_address_of_another_vip_is_rejected() {
     let file = |first: &str, second: &str| {
         format!(
             "[[pool]]\nname = 'a'\nbackends = ['{first}']\n[[pool]]\nname = 'b'\nbackends = ['{second}']\n\
@@ -360,7 +360,7 @@ fn another_vip_is_no_backend() {
 }
 
 #[test]
-fn sizes_hold_what_the_file_has() {
+fn invalid_or_insufficient_flow_table_options_are_reported() {
     assert_said(
         &[
             (
@@ -398,7 +398,7 @@ fn sizes_hold_what_the_file_has() {
 }
 
 #[test]
-fn peers_share_flows_over_an_address_with_a_secret() {
+fn fleet_peers_need_a_secret_and_a_listen_address() {
     let secret = "seed = '0123456789abcdef'";
     assert_said(
         &[
@@ -430,7 +430,7 @@ fn peers_share_flows_over_an_address_with_a_secret() {
 }
 
 #[test]
-fn a_fleet_has_one_secret() {
+fn a_fleet_needs_one_secret_of_sufficient_length() {
     assert_said(
         &[
             ("seed = '0123456789abcdef'", ""),
@@ -457,7 +457,7 @@ fn a_fleet_has_one_secret() {
 }
 
 #[test]
-fn what_has_no_effect_is_said() {
+fn options_without_effect_on_a_vip_cause_a_warning() {
     assert_eq!(
         said(&in_packet("192.0.2.1:80/tcp", "tunnel", "reply-interface = 'eth1'")),
         "f:7:19: warning: packet[192.0.2.1:80/tcp].reply-interface: has no effect: only nat and full-nat see replies"

@@ -52,7 +52,7 @@ fn certificates(all: &str) -> String {
 }
 
 #[test]
-fn certificates_that_serve_are_accepted() {
+fn usable_certificates_are_accepted() {
     for fine in [format!("[{SITE}]"), "['/both.pem']".into(), format!("['/both.pem', {SITE}]")] {
         assert_eq!(certificates(&fine), "", "{fine}");
     }
@@ -64,7 +64,7 @@ fn certificates_that_serve_are_accepted() {
 }
 
 #[test]
-fn a_wrong_file_is_named_with_what_does_not_match() {
+fn an_unusable_certificate_file_is_reported_with_the_reason() {
     for (all, expected) in [
         (
             "[{ chain = '/site.pem', key = '/rsa.key' }]",
@@ -116,7 +116,7 @@ fn api_client(more: &str) -> String {
 }
 
 #[test]
-fn the_api_has_the_errors_of_a_front_door() {
+fn tls_options_of_the_api_are_checked_like_a_front_door() {
     let tls = api_tls;
     for fine in
         [tls(", clients = { ca = '/both.pem' }"), format!("allow-remote = true\n{}", tls(""))]
@@ -163,7 +163,7 @@ fn the_api_has_the_errors_of_a_front_door() {
 }
 
 #[test]
-fn clients_of_the_api_state_which_certificates_they_have() {
+fn api_clients_must_state_unique_certificates() {
     let (tls, client) = (api_tls, api_client);
     let clients = tls(", clients = { ca = '/both.pem' }");
     let (subject, hash) = ("subject = 'CN=a'", "ab:".repeat(31) + "ab");
@@ -216,7 +216,7 @@ fn every_wrong_certificate_is_reported() {
 }
 
 #[test]
-fn a_certificate_that_is_not_valid_now_is_a_warning() {
+fn a_certificate_outside_its_validity_period_causes_a_warning() {
     let of = |chain: &str| certificates(&format!("[{{ chain = '{chain}', key = '/site.key' }}]"));
     let expired = of("/expired.pem");
     assert!(
@@ -230,7 +230,7 @@ fn a_certificate_that_is_not_valid_now_is_a_warning() {
 }
 
 #[test]
-fn authorities_of_clients_are_certificates() {
+fn a_client_ca_file_must_contain_a_certificate() {
     let of = |ca: &str| {
         said("tcp", &format!("tls = {{ certificates = [{SITE}], clients = {{ ca = '{ca}' }} }}"))
     };
@@ -244,7 +244,7 @@ fn authorities_of_clients_are_certificates() {
 }
 
 #[test]
-fn options_without_effect_are_said() {
+fn options_without_effect_for_the_protocol_are_reported() {
     let tls = format!("tls = {{ certificates = [{SITE}] }}");
     let udp = said("udp", &tls);
     assert!(
@@ -287,7 +287,7 @@ fn tls_to_backends_is_accepted_for_streams() {
 }
 
 #[test]
-fn wrong_tls_to_backends_is_named() {
+fn invalid_tls_options_for_backends_are_reported() {
     for (tls, expected) in [
         ("{ ca = '/none.pem' }", "tls.ca: \"/none.pem\" cannot be read: No such file"),
         ("{ ca = '/empty' }", "tls.ca: \"/empty\" has no certificate in PEM"),
@@ -314,7 +314,7 @@ fn wrong_tls_to_backends_is_named() {
 }
 
 #[test]
-fn a_redirect_is_for_clear_text_and_hsts_for_tls() {
+fn a_redirect_needs_clear_text_and_hsts_needs_tls() {
     let tls = format!("tls = {{ certificates = [{SITE}] }}");
     for (protocol, more, expected) in [
         ("http", "redirect = 'https'".to_string(), None),
@@ -347,7 +347,7 @@ fn a_redirect_is_for_clear_text_and_hsts_for_tls() {
 }
 
 #[test]
-fn http3_is_for_builds_that_have_it_and_front_doors_with_tls() {
+fn http3_needs_a_build_with_http3_and_a_tls_front_door() {
     let tls = format!("tls = {{ certificates = [{SITE}] }}");
     let with_tls = format!("http3 = true\n{tls}");
     if !equipoise_session::HTTP3 {
@@ -372,7 +372,7 @@ fn http3_is_for_builds_that_have_it_and_front_doors_with_tls() {
 }
 
 #[test]
-fn pools_by_server_name_are_for_tcp_without_tls() {
+fn sni_routing_needs_a_tcp_front_door_without_tls() {
     let sni = "sni = [{ names = ['a.example', '*.b.example'], pool = 'p' }]";
     assert_eq!(said("tcp", sni), "");
     assert_eq!(said("tcp", &format!("{sni}\nheader-timeout = '5s'")), "");
@@ -396,7 +396,7 @@ fn pools_by_server_name_are_for_tcp_without_tls() {
 }
 
 #[test]
-fn words_of_other_balancers_for_tls_lead_to_the_option() {
+fn tls_terms_of_other_balancers_suggest_the_right_option() {
     let https = said("https", "");
     assert!(https.contains("(did you mean \"http\", and `tls`?)"), "{https}");
     let ssl = said("http", "ssl = true");
@@ -430,7 +430,7 @@ fn tls_in_tls_is_refused() {
 }
 
 #[test]
-fn authorities_of_a_collector_in_the_clear_have_no_effect() {
+fn a_ca_for_a_clear_text_collector_causes_a_warning() {
     let found = |url: &str| {
         let files = [("/ca.pem", "-----BEGIN CERTIFICATE-----")];
         said_among(&files, &format!("[tracing]\notlp = '{url}'\nca = '/ca.pem'\n"))
@@ -441,7 +441,7 @@ fn authorities_of_a_collector_in_the_clear_have_no_effect() {
 }
 
 #[test]
-fn an_ocsp_response_that_is_not_stapled_is_a_warning() {
+fn an_unusable_ocsp_response_is_reported() {
     let with = |ocsp: &str| {
         certificates(&format!("[{{ chain = '/site.pem', key = '/site.key', ocsp = '{ocsp}' }}]"))
     };

@@ -3,7 +3,7 @@
 use crate::bed::{assert_said, in_pool, in_session, said};
 
 #[test]
-fn wrong_values_say_what_is_accepted() {
+fn invalid_numbers_and_durations_are_reported_with_the_accepted_range() {
     assert_said(
         &[
             (
@@ -68,7 +68,7 @@ fn wrong_values_say_what_is_accepted() {
 }
 
 #[test]
-fn wrong_words_flags_and_forms_say_what_is_accepted() {
+fn invalid_keywords_flags_and_strings_are_reported_with_accepted_forms() {
     assert_said(
         &[
             (
@@ -109,7 +109,7 @@ fn wrong_words_flags_and_forms_say_what_is_accepted() {
 }
 
 #[test]
-fn wrong_sizes_say_what_is_accepted() {
+fn invalid_sizes_are_reported_with_the_accepted_range() {
     assert_said(
         &[
             (
@@ -134,7 +134,7 @@ fn wrong_sizes_say_what_is_accepted() {
 }
 
 #[test]
-fn wrong_names_addresses_and_paths_say_what_is_accepted() {
+fn invalid_names_addresses_and_paths_are_reported_with_accepted_forms() {
     assert_said(
         &[
             (
@@ -174,7 +174,7 @@ fn wrong_names_addresses_and_paths_say_what_is_accepted() {
 }
 
 #[test]
-fn wrong_formats_and_places_of_logs_and_spans_say_what_is_accepted() {
+fn invalid_log_and_tracing_options_are_reported_with_accepted_forms() {
     assert_said(
         &[
             (

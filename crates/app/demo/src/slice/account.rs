@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_missing_or_doubled_by_what_the_workers_noted() {
+    fn unprocessed_and_twice_processed_images_are_counted() {
         let outcome = Outcome { published: 4, replied: 4 };
         let clean = of(&outcome, &(0..4).map(|id| (id, 1)).collect());
         assert!(clean.is_clean());

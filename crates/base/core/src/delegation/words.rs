@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_says_how_long_the_request_may_wait() {
+    fn a_written_wait_time_reads_back_and_invalid_values_are_rejected() {
         for wait_ms in [0, 1, 250, u64::MAX] {
             let (wait, mut line) = (Duration::from_millis(wait_ms), Vec::new());
             write_question(wait, &mut line);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_is_a_number_or_none() {
+    fn only_a_non_negative_number_announces_room() {
         let rows: [(&[u8], _); 5] =
             [(b"7", Some(7)), (b"0", Some(0)), (b"asked", None), (b"-1", None), (b"", None)];
         for (value, room) in rows {

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_refused_one_after_the_other_and_light_ones_last() {
+    fn classes_are_refused_in_order_and_light_requests_last() {
         assert_eq!(refused(105.0), [0.5, 0.0, 0.0, 0.0]);
         assert_eq!(refused(50.0), [1.0, 0.5, 0.0, 0.0]);
         assert_eq!(refused(25.0), [1.0, 1.0, 0.5, 0.0]);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_in_is_what_there_is_room_for() {
+    fn admitted_demand_and_fixed_use_add_up_to_the_limit() {
         for limit in [145.0, 120.0, 90.0, 40.0, 20.0, 6.0] {
             let refused = refuse(&ASKED, 5.0, limit);
             let left = |class: &RequestClass| (1.0 - refused[*class]) * ASKED[*class];
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_refuse_nobody_else() {
+    fn nan_and_negative_demand_count_as_zero() {
         let asked = PerClass { computing: f64::NAN, light: -5.0, ..ASKED };
         assert_eq!(refuse(&asked, f64::NAN, 50.0), PerClass::default());
         assert_eq!(refuse(&asked, 0.0, 45.0).large_transfer, 5.0 / 30.0);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offered_is_what_clients_asked_whoever_did_it() {
+    fn offered_load_is_arrived_requests_divided_by_requests_served_here() {
         let one = |arrived, delegated, taken| {
             let rate = ClassRate { arrived, delegated, taken, ..ClassRate::default() };
             let rates = ClassRates { computing: rate, ..ClassRates::default() };
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_cannot_be_are_put_right() {
+    fn impossible_class_rates_are_replaced_by_valid_rates() {
         let wrong =
             ClassRate { arrived: 5.0, delegated: 9.0, refused: 1.0, taken: f64::NAN, bytes: -1.0 };
         let right =

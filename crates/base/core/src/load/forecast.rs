@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_ramp_the_trend_is_believed_and_helps() {
+    fn on_a_ramp_the_trend_predictor_is_used_and_helps() {
         let mut noise = noise(1);
         let one = fed((0..120).map(|at| 5.0 + 0.6 * f64::from(at) + 0.05 * noise()));
         let error = one.error();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn in_plain_noise_the_level_is_believed_and_beats_the_last_value() {
+    fn in_noise_the_smoothed_level_is_used_and_beats_naive_forecasts() {
         let mut noise = noise(2);
         let one = fed((0..400).map(|_| 40.0 + noise()));
         let error = one.error();
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn after_rare_jumps_the_user_sees_that_predicting_does_not_help() {
+    fn rare_jumps_make_predictions_no_better_than_the_naive_forecast() {
         let one = fed((0..400).map(|at| if at / 20 % 2 == 0 { 20.0 } else { 80.0 }));
         assert_eq!(one.error().helps(), Some(false), "{:?}", one.error());
     }
 
     #[test]
-    fn a_prediction_stays_within_what_can_be() {
+    fn a_prediction_stays_between_zero_and_the_largest_value() {
         let up = fed((0..30).map(|at| (4.0 * f64::from(at)).min(100.0)));
         let down = fed((0..30).map(|at| (100.0 - 4.0 * f64::from(at)).max(0.0)));
         for one in [up, down] {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_was_overtaken_changes_nothing() {
+    fn a_measurement_older_than_the_last_is_ignored() {
         let mut one = fed([10.0, 20.0, 30.0]);
         let before = one.clone();
         one.observe(Duration::from_secs(2), 99.0);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_silence_the_past_is_forgotten() {
+    fn a_long_gap_resets_the_forecast() {
         let mut one = fed((0..30).map(f64::from));
         one.observe(Duration::from_secs(500), 12.0);
         assert_eq!((one.smoothed(), one.coming()), (12.0, 12.0));

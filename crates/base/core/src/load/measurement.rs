@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_lies_is_refused_and_counted() {
+    fn an_implausible_report_is_refused_and_counted() {
         let fine = Reported { cpu: 10.0, memory: 20.0, net: None };
         let rows = [
             (Reported { cpu: f64::NAN, ..fine }, Signal::Cpu, Fault::NotANumber),
@@ -182,21 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn a_samplers_jitter_is_taken_for_full() {
+    fn a_value_slightly_above_100_counts_as_full() {
         let reported = Reported { cpu: 100.7, memory: 0.0, net: Some(110.0) };
         let measured = Measurement::checked(&reported).unwrap();
         assert_eq!((measured.cpu, measured.net), (Percent::FULL, Some(Percent::FULL)));
     }
 
     #[test]
-    fn a_network_of_unknown_speed_is_no_signal() {
+    fn a_report_without_network_use_yields_no_network_signal() {
         let measured =
             Measurement::checked(&Reported { cpu: 1.0, memory: 2.0, net: None }).unwrap();
         assert_eq!(measured.net, None);
     }
 
     #[test]
-    fn the_refusal_says_what_is_accepted() {
+    fn the_refusal_text_names_the_signal_value_and_accepted_range() {
         let reported = Reported { cpu: 1e9, ..Reported::default() };
         let text = Measurement::checked(&reported).unwrap_err().to_string();
         assert!(text.contains("cpu is 1000000000") && text.contains("0 to 100"), "{text}");

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_does_not_move_when_work_is_delegated() {
+    fn offered_cpu_stays_constant_when_work_is_delegated() {
         let all = rates(90.0, 0.0, 0.0);
         let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(90.0, None), &all);
         for at in 1..10 {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_from_peers_is_not_offered() {
+    fn work_taken_from_peers_does_not_count_as_offered_cpu() {
         let some = rates(10.0, 0.0, 30.0);
         let node = NodeLoad::new(Smoothing::default(), second(0), &measured(40.0, None), &some);
         // Part of the 40 may be idle use, which peers do not cause; one measurement cannot tell.
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_requests_do_not_explain_is_another_programs() {
+    fn cpu_that_requests_do_not_explain_is_reported_as_unexplained() {
         let none = ClassRates::default();
         let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(5.0, None), &none);
         for at in 1..60 {
@@ -270,7 +270,7 @@ mod tests {
     /// Requests are counted when they arrive, and served a moment later. In a short period the two
     /// differ a lot.
     #[test]
-    fn what_is_counted_in_one_period_and_done_in_the_next_is_not_taken_for_idling() {
+    fn requests_that_span_two_periods_do_not_count_as_idle_cpu() {
         let mut node = NodeLoad::new(
             Smoothing::default(),
             second(0),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_signal_comes_and_goes_with_the_reports() {
+    fn the_network_signal_exists_only_while_reports_contain_it() {
         let none = ClassRates::default();
         let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(9.0, None), &none);
         assert_eq!(node.coming().net, None);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_nothing_itself_keeps_what_was_known_of_it() {
+    fn offered_cpu_is_unchanged_while_a_node_delegates_every_request() {
         let all = rates(50.0, 0.0, 0.0);
         let mut node = NodeLoad::new(Smoothing::default(), second(0), &measured(50.0, None), &all);
         let before = node.offered_cpu();

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_of_a_peers_clients_do_not_count_and_delegated_ones_do() {
+    fn offered_percent_scales_requests_in_flight_and_not_the_queue() {
         let one = Occupancy { in_flight: 6.0, queued: 2.0, limit: 10.0 };
         for (offered_per_done, percent) in [(1.0, 80.0), (0.5, 50.0), (2.0, 140.0), (0.0, 20.0)] {
             assert_eq!(one.offered_percent(offered_per_done), percent, "{offered_per_done}");
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_measured_are_known() {
+    fn an_occupancy_with_impossible_numbers_is_not_sane() {
         let fine = Occupancy { in_flight: 0.0, queued: 0.0, limit: 1.0 };
         assert!(fine.is_sane());
         for wrong in [

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn headroom_is_what_is_left() {
+    fn headroom_is_100_minus_the_value() {
         assert_eq!(Percent::new(30.0).unwrap().headroom(), Percent::new(70.0).unwrap());
         assert_eq!(Percent::FULL.headroom(), Percent::ZERO);
     }

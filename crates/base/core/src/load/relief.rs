@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_class_cannot_free_the_next_does_and_light_never() {
+    fn at_full_relief_only_light_requests_stay_above_the_minimum() {
         let keep = relieve(1.0, &mixed(), 0.1);
         assert_eq!(keep.light, 1.0);
         for class in [keep.small_transfer, keep.large_transfer, keep.computing] {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_asked_part_leaves_whenever_the_classes_allow_it() {
+    fn exactly_the_requested_cpu_part_leaves_when_the_classes_allow_it() {
         for part in [0.0, 0.1, 0.4, 0.7] {
             let used = mixed();
             let keep = relieve(part, &used, 0.1);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nothing_is_known_all_but_light_leave_alike() {
+    fn without_known_use_all_classes_but_light_leave_equally() {
         let keep = relieve(0.4, &PerClass::default(), 0.1);
         let alike =
             PerClass { light: 1.0, small_transfer: 0.6, large_transfer: 0.6, computing: 0.6 };

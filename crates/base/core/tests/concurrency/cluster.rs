@@ -183,7 +183,7 @@ fn clusters() {
 }
 
 #[test]
-fn a_balancer_which_hears_nothing_goes_on_alone() {
+fn balancers_without_reports_keep_most_of_their_goodput() {
     let out = simulated("4 slots, exponential", 2.0, 2, 60.0..90.0);
     let share = out.goodput(62.0, 120.0) / 200.0;
     println!("{share:.3}");

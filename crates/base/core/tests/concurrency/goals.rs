@@ -68,7 +68,7 @@ fn at_twice_and_four_times_the_capacity_goodput_stays_at_its_top() {
 
 /// Requests that take half of the queue's wait.
 #[test]
-fn thousands_in_flight_are_learnt() {
+fn a_limit_of_thousands_in_flight_is_learnt() {
     let backend = named("2000 in flight of 550 ms");
     for times in [2.0, 4.0] {
         let mut setting = Setting::new(&backend, times, 1);
@@ -81,7 +81,7 @@ fn thousands_in_flight_are_learnt() {
 }
 
 #[test]
-fn a_fast_backend_may_have_what_it_finishes_in_two_milliseconds() {
+fn the_limit_of_a_fast_backend_allows_two_milliseconds_of_work() {
     let backend = named("8 cores of 100 us");
     let mut setting = Setting::new(&backend, 2.0, 1);
     setting.seconds = 4.0;
@@ -92,7 +92,7 @@ fn a_fast_backend_may_have_what_it_finishes_in_two_milliseconds() {
 
 /// An elastic pool counts its backends by their knee.
 #[test]
-fn two_slots_are_held_at_two_or_three() {
+fn two_slots_yield_a_mean_limit_of_two_to_three() {
     let backend = named("2 workers of 40 ms");
     for (times, worst_max) in [(1.2, 7.0), (2.0, 3.0), (4.0, 3.0)] {
         let limit = |seed| learned(&Setting::new(&backend, times, seed)).limit();
@@ -106,7 +106,7 @@ fn two_slots_are_held_at_two_or_three() {
 
 /// With a few answers a second it takes ten seconds and more to find out that one is enough.
 #[test]
-fn a_slow_backend_is_not_flooded_while_little_is_seen() {
+fn a_slow_backend_is_not_flooded_while_samples_are_few() {
     // Name, times, seconds, wait, and the mean of the seeds.
     let rows = [
         ("0.08 of a core, 5.3 ms", 2.0, 40.0, 0.3, 0.8),
@@ -138,7 +138,7 @@ fn mixed_sizes_keep_most_of_the_goodput() {
 }
 
 #[test]
-fn below_capacity_all_is_answered_and_nothing_is_refused() {
+fn below_capacity_requests_are_answered_and_almost_none_is_refused() {
     for backend in first_ten().into_iter().chain(more()).chain(others()) {
         // Some are above their capacity for a time, and some take as long as the queue's wait.
         let is_slow = backend.deadline > 1.5;
@@ -160,12 +160,19 @@ fn below_capacity_all_is_answered_and_nothing_is_refused() {
             _ => 0.0,
         };
         assert!(refused <= allowed, "{}: {refused}", backend.name);
+        // Nearly as many are under way at the end as at the beginning; the slowest backend has up
+        // to a second's dozen more.
+        let arrived: u32 = out.offered[from as usize..to as usize].iter().sum();
+        let answered = out.answers_within(f64::INFINITY, from, to) * (to - from);
+        println!("    {arrived} arrived, {answered:.0} answered");
+        let answered_min = f64::from(arrived) * (0.99 - allowed);
+        assert!(answered + 12.0 >= answered_min, "{}: {answered} of {arrived}", backend.name);
     }
 }
 
 /// Nothing is done above 24 in flight, so that a limit above it is seen by silence alone.
 #[test]
-fn a_backend_that_stops_above_a_number_is_held_below_it() {
+fn a_backend_that_stalls_under_overload_keeps_most_of_its_goodput() {
     let backend = named("memory for 24");
     for (times, mean_min) in [(0.8, 0.92), (2.0, 0.85), (4.0, 0.85)] {
         let goodput = |seed| {
@@ -182,7 +189,7 @@ fn a_backend_that_stops_above_a_number_is_held_below_it() {
 
 /// In these seeds requests cease to wait while the limit descends.
 #[test]
-fn a_limit_that_was_not_measured_to_its_end_is_not_kept() {
+fn an_interrupted_limit_measurement_causes_almost_no_refusals() {
     let backend = named("mixed 1/200 ms, 8 workers");
     for seed in [4, 6, 12] {
         let mut setting = Setting::new(&backend, 0.8, seed);
@@ -261,7 +268,7 @@ fn after_capacity_doubled_goodput_follows_within_fifteen_seconds() {
 }
 
 #[test]
-fn two_balancers_find_a_shared_backend_without_a_cluster() {
+fn two_balancers_without_a_cluster_share_a_backend_fairly() {
     let mut setting = Setting::new(&named("collapses past 8"), 2.0, 1);
     setting.skews = vec![0.0, 0.002];
     let out = learned(&setting);

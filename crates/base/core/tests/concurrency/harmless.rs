@@ -42,7 +42,7 @@ fn a_thousand_long_polls_are_all_let_through() {
 }
 
 #[test]
-fn a_few_requests_of_a_minute_do_not_close_the_backend_to_short_ones() {
+fn rare_requests_of_a_minute_do_not_block_short_requests() {
     let backend = backend(|rng, _| {
         let long = rng.random::<f64>() < 0.001;
         Job { work: exponential(rng, 0.005), latency: if long { 60.0 } else { 0.0 } }
@@ -54,7 +54,7 @@ fn a_few_requests_of_a_minute_do_not_close_the_backend_to_short_ones() {
 }
 
 #[test]
-fn connections_that_never_end_do_not_close_the_backend_to_others() {
+fn connections_that_never_end_cause_no_refusals() {
     let backend = backend(|rng, _| {
         let tunnel = rng.random::<f64>() < 0.005;
         Job { work: exponential(rng, 0.005), latency: if tunnel { 1e6 } else { 0.0 } }
@@ -64,7 +64,7 @@ fn connections_that_never_end_do_not_close_the_backend_to_others() {
 }
 
 #[test]
-fn a_pool_that_never_saw_load_takes_a_sudden_one() {
+fn a_pool_without_earlier_load_refuses_nothing_under_sudden_load() {
     let backend = backend(|rng, _| Job { work: exponential(rng, 0.005), latency: 0.1 });
     let out = run(&backend, |t| if t < 20.0 { 1.0 } else { 640.0 }, 40.0);
     assert_eq!(out.refused(0.0, 40.0), 0.0);
@@ -91,7 +91,7 @@ fn a_handful_of_requests_a_second_is_not_enough_to_learn_from() {
 }
 
 #[test]
-fn requests_that_are_not_measured_teach_nothing() {
+fn unmeasured_requests_do_not_train_the_learner() {
     let mut learner = Learner::new(Duration::from_secs(1));
     for step in 0..6_000u64 {
         let now = Duration::from_millis(5 * step);
@@ -130,7 +130,7 @@ fn no_input_makes_the_limit_fall_below_one_or_fail() {
 }
 
 #[test]
-fn the_limit_gives_way_to_long_requests_behind_short_ones() {
+fn the_limit_rises_for_long_polls_that_follow_short_requests() {
     let mut learner = Learner::new(Duration::from_secs(1));
     for step in 0..2_000u64 {
         let now = Duration::from_millis(5 * step);
@@ -153,7 +153,7 @@ fn the_limit_gives_way_to_long_requests_behind_short_ones() {
 }
 
 #[test]
-fn the_first_limit_gives_way_beside_requests_that_began_without_one() {
+fn the_first_limit_rises_beside_requests_that_started_without_one() {
     let mut learner = Learner::new(Duration::from_secs(1));
     for step in 0..200u64 {
         let now = Duration::from_millis(5 * step);

@@ -37,7 +37,7 @@ fn scan() -> Arc<Struct> {
 }
 
 #[test]
-fn a_message_of_ros_2_is_read_with_what_it_includes() {
+fn a_ros_2_message_is_parsed_with_its_included_types() {
     let scan = scan();
     assert_eq!(scan, parse(SCAN, "sensor_msgs::msg::Scan").unwrap());
     let names: Vec<_> = scan.members.iter().map(|member| member.name.as_str()).collect();
@@ -75,7 +75,7 @@ fn keys_and_extensibility_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_with_its_line() {
+fn invalid_or_unsupported_idl_is_an_error_with_its_line() {
     for (text, line, what) in [
         ("struct A {\n  wstring s;\n};", 2, "`wstring` is not supported"),
         ("struct A {\n\n  Other s;\n};", 3, "there is no type `Other`"),
@@ -115,7 +115,7 @@ fn what_cannot_be_read_is_an_error_with_its_line() {
 }
 
 #[test]
-fn no_text_makes_reading_panic() {
+fn mutated_idl_never_makes_the_parser_panic() {
     let mut state: u32 = 1;
     let mut random = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -136,7 +136,7 @@ fn no_text_makes_reading_panic() {
 }
 
 #[test]
-fn a_key_is_a_field_or_one_within_a_struct() {
+fn a_key_field_is_a_scalar_or_string_possibly_nested() {
     let scan = scan();
     for path in ["header.frame_id", "header.stamp.sec", "kind", "number", "angle_max", "level"] {
         assert!(KeyField::new(&scan, path).is_ok(), "{path}");
@@ -230,7 +230,7 @@ fn fields_are_found_in_both_versions_and_byte_orders() {
 }
 
 #[test]
-fn the_length_of_appendable_types_in_version_2_is_gone_past() {
+fn the_xcdr2_delimiter_header_of_appendable_types_is_skipped() {
     let text = "@appendable struct In { long a; string b; };\n\
                 @appendable struct Out { In first; In second; short last; };";
     let of = parse(text, "Out").unwrap();
@@ -246,7 +246,7 @@ fn the_length_of_appendable_types_in_version_2_is_gone_past() {
 }
 
 #[test]
-fn no_bytes_make_peeking_panic() {
+fn mutated_samples_never_make_peeking_panic() {
     let scan = scan();
     let keys =
         ["level", "number", "header.frame_id"].map(|path| KeyField::new(&scan, path).unwrap());

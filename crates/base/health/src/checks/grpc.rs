@@ -134,13 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_the_message_with_its_length() {
+    fn a_health_request_is_the_message_prefixed_with_its_length() {
         assert_eq!(question("").as_ref(), [0, 0, 0, 0, 0]);
         assert_eq!(question("ab").as_ref(), [0, 0, 0, 0, 4, 10, 2, b'a', b'b']);
     }
 
     #[test]
-    fn a_status_is_read_whatever_fields_are_beside_it() {
+    fn a_serving_status_is_read_and_a_malformed_message_is_rejected() {
         let rows: [(&[u8], Option<u64>); 8] = [
             (&[0, 0, 0, 0, 2, 8, 1], Some(1)),
             (&[0, 0, 0, 0, 0], Some(0)),

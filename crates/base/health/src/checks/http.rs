@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_status_decides_and_is_named() {
+    async fn an_unaccepted_status_fails_the_check_and_is_named() {
         let rows = [
             ("200 OK", Ok(())),
             ("299 Fine", Ok(())),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_part_of_the_accepted_statuses_passes() {
+    async fn a_status_in_any_accepted_range_passes() {
         let statuses: Arc<[_]> = [(200, 299), (401, 401)].into();
         let check = HttpCheck { statuses: statuses.clone(), ..HttpCheck::get("/") };
         let check = HealthCheck::Http(check);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_method_is_the_checks_and_an_answer_to_head_has_no_body() {
+    async fn the_request_has_the_checks_method_and_head_expects_no_body() {
         for (method, name, length) in [
             (CheckMethod::Get, "get", "2\r\n\r\nhi"),
             (CheckMethod::Head, "head", "2\r\n\r\n"),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn broken_answers_are_told_apart() {
+    async fn truncated_responses_are_distinguished_from_responses_that_are_not_http() {
         let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         assert_eq!(answered(cut, PATIENT).await, Err(CheckError::Closed));
         assert_eq!(answered("", PATIENT).await, Err(CheckError::Closed));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_is_a_failure_when_the_time_is_over() {
+    async fn an_incomplete_answer_fails_the_check_at_the_timeout() {
         let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
         for answer in ["", "HTTP/1.1 200 OK\r\n", stalled] {
             let (address, _task) = backend(answer.into(), false).await;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_or_host_that_makes_no_request_is_said_so() {
+    async fn an_invalid_path_or_host_is_reported_as_unaskable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         for (path, host) in [("/a b", None), ("/", Some("a\nb".into()))] {

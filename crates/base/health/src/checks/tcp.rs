@@ -28,7 +28,7 @@ mod tests {
     use crate::checks::tests::{PATIENT, probed};
 
     #[tokio::test]
-    async fn a_tcp_check_passes_where_something_listens_and_says_refused_where_not() {
+    async fn a_tcp_check_passes_on_an_open_port_and_reports_refusal() {
         let check = HealthCheck::Tcp(TcpCheck);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

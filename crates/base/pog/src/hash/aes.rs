@@ -173,7 +173,7 @@ mod tests {
 
     /// `aes::hazmat` has the rounds of the standard.
     #[test]
-    fn a_hash_is_made_of_rounds_of_aes() {
+    fn the_hash_equals_four_rounds_of_aes() {
         let hash = AesHash::with_seed(SEED);
         let bytes = |words: [u64; 2]| {
             let mut bytes = [0; 16];
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_and_tables_agree_at_every_length_and_no_two_keys_are_alike() {
+    fn aes_instructions_and_tables_agree_and_hashes_of_keys_differ() {
         let zeros = [0; 100];
         let mut seen = std::collections::HashSet::new();
         for len in 0..zeros.len() {
@@ -208,7 +208,7 @@ mod tests {
 
     /// Every bit of a key changes every bit of the hash in about half of all cases.
     #[test]
-    fn bits_spread() {
+    fn each_key_bit_changes_each_hash_bit_half_of_the_time() {
         let hash = AesHash::with_seed(SEED);
         for bit in 0..104 {
             let mut changes = [0_u32; 64];

@@ -10,14 +10,14 @@ fn filled(capacities: &[(HostId, u32)], bits: u32) -> HostTable {
 }
 
 #[test]
-fn shares_are_those_of_the_largest_remainder() {
+fn shares_follow_the_largest_remainder_method() {
     // 16 entries by 5:3:2 are 8, 4.8 and 3.2: the remaining one goes to 4.8.
     let table = filled(&[(1, 5), (2, 3), (3, 2)], 4);
     assert_eq!(table.counts().into_iter().collect::<Vec<_>>(), [(1, 8), (2, 5), (3, 3)]);
 }
 
 #[test]
-fn of_equal_remainders_the_one_that_has_it_keeps_it() {
+fn a_tie_of_remainders_leaves_the_extra_entry_at_its_host() {
     // 16 entries for three equal hosts: one gets 6. Host 3 already has 6.
     let mut table = HostTable::new(4);
     for (entry, host) in [1; 5].into_iter().chain([2; 5]).chain([3; 6]).enumerate() {
@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_moves_the_least(before in capacities(), after in capacities()) {
+    fn a_change_moves_the_fewest_possible_entries(before in capacities(), after in capacities()) {
         let mut table = filled(&before, 8);
         let old = table.clone();
         let mut writes = Vec::new();
@@ -107,7 +107,7 @@ fn maglev_gives_shares_by_capacity() {
 }
 
 #[test]
-fn maglev_is_the_same_in_any_order_and_moves_little() {
+fn a_maglev_table_ignores_host_order_and_moves_few_entries() {
     let hosts: Vec<(HostId, u32)> = (0..10).map(|host| (host, 10)).collect();
     let reversed: Vec<_> = hosts.iter().rev().copied().collect();
     let table = maglev(&hosts, 4096, SEED).unwrap();
@@ -119,7 +119,7 @@ fn maglev_is_the_same_in_any_order_and_moves_little() {
 }
 
 #[test]
-fn a_maglev_fill_reports_what_moved_against_the_least() {
+fn a_maglev_fill_reports_moved_held_and_minimum_entry_counts() {
     let mut table = filled(&[(0, 1), (1, 1)], 8);
     let old = table.clone();
     let mut writes = Vec::new();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_stops_half_way_harms_nobody() {
+    fn a_writer_that_stops_midway_does_not_affect_readers() {
         loom::model(|| {
             let shared = Arc::new(Shared::new());
             shared.publish(1);

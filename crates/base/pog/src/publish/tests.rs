@@ -2,7 +2,7 @@ use std::fs::File;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::*;
@@ -23,7 +23,7 @@ fn agrees(reader: &Reader, pog: &Pog, keys: u64) -> bool {
 }
 
 #[test]
-fn a_reader_sees_each_publication_and_nothing_between() {
+fn a_reader_sees_each_publication_and_no_unpublished_change() {
     let mut controller = controller(500);
     let sizes = SharedSizes::new(2000, None);
     let shared = region(sizes);
@@ -49,7 +49,7 @@ fn a_reader_sees_each_publication_and_nothing_between() {
 }
 
 #[test]
-fn a_change_that_was_not_noted_is_published_all_the_same() {
+fn a_change_without_a_note_is_published() {
     let mut controller = controller(500);
     let sizes = SharedSizes::new(1000, None);
     let shared = region(sizes);
@@ -101,7 +101,7 @@ fn cells_and_hosts_change_together() {
 }
 
 #[test]
-fn tables_of_the_publishers_own_change_in_the_same_instant() {
+fn extra_tables_are_published_together_with_the_cells() {
     let mut controller = controller(100);
     let sizes = SharedSizes::new(1000, Some(4)).with_extra(60);
     let shared = region(sizes);
@@ -122,7 +122,7 @@ fn tables_of_the_publishers_own_change_in_the_same_instant() {
 }
 
 #[test]
-fn the_fingerprint_form_is_published_too() {
+fn the_fingerprint_form_is_published_and_the_plain_form_refused() {
     let form = Fingerprint::new::<u16>(6).unwrap();
     let entries = (0..500_u64).map(|key| (key, key as u16 % 64));
     let controller = PogBuilder::new().fingerprint(form).build(entries).unwrap();
@@ -136,7 +136,7 @@ fn the_fingerprint_form_is_published_too() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_readers_see_what_they_saw() {
+fn an_oversized_publication_is_refused_and_readers_see_the_old_image() {
     let mut controller = controller(100);
     let sizes = SharedSizes::new(100, None);
     let shared = region(sizes);
@@ -156,7 +156,7 @@ fn what_does_not_fit_is_refused_and_readers_see_what_they_saw() {
 }
 
 #[test]
-fn without_a_host_table_there_are_no_hosts_even_after_one() {
+fn a_publication_without_a_host_table_removes_all_hosts() {
     let controller = controller(500);
     let sizes = SharedSizes::new(500, Some(10));
     let shared = region(sizes);
@@ -176,7 +176,7 @@ fn without_a_host_table_there_are_no_hosts_even_after_one() {
 }
 
 #[test]
-fn a_cloned_controller_is_another_one() {
+fn alternating_images_of_a_controller_and_its_clone_are_published_whole() {
     let sizes = SharedSizes::new(500, None);
     let shared = region(sizes);
     let (mut one, mut other) = (controller(500), controller(500));
@@ -196,7 +196,7 @@ fn a_cloned_controller_is_another_one() {
 }
 
 #[test]
-fn the_deltas_of_another_controller_spoil_no_publication() {
+fn deltas_of_another_controller_do_not_corrupt_a_publication() {
     let sizes = SharedSizes::new(500, None);
     let shared = region(sizes);
     let (mut one, mut other) = (controller(500), controller(300));
@@ -213,7 +213,7 @@ fn the_deltas_of_another_controller_spoil_no_publication() {
 }
 
 #[test]
-fn more_notes_than_cells_are_not_kept_and_not_needed() {
+fn the_number_of_notes_is_bounded_without_loss_of_changes() {
     let mut controller = controller(500);
     let sizes = SharedSizes::new(500, None);
     let shared = region(sizes);
@@ -230,14 +230,14 @@ fn more_notes_than_cells_are_not_kept_and_not_needed() {
 }
 
 #[test]
-fn memory_that_nobody_set_up_is_not_read() {
+fn a_reader_refuses_memory_that_was_never_set_up() {
     let shared = region(SharedSizes::new(100, None));
     let refused = Reader::<u16>::open(shared, Plain).unwrap_err();
     assert_eq!(refused, OpenError::NotSetUp);
 }
 
 #[test]
-fn room_for_so_many_keys_is_room_at_every_density() {
+fn memory_sized_for_keys_fits_every_smaller_number_of_keys() {
     for keys in [0, 1, 2, 3, 10, 999, 1000] {
         let sizes = SharedSizes::new(keys, None);
         let mut all = controller(0);
@@ -273,7 +273,7 @@ fn a_controller_never_exceeds_the_memory_for_its_keys() {
 }
 
 #[test]
-fn a_writer_that_dies_half_way_harms_nobody_and_another_takes_over() {
+fn readers_survive_a_writer_that_dies_midway_and_another_takes_over() {
     let mut controller = controller(500);
     let sizes = SharedSizes::new(1000, None);
     let shared = region(sizes);
@@ -299,21 +299,27 @@ fn a_writer_that_dies_half_way_harms_nobody_and_another_takes_over() {
 }
 
 #[test]
-fn a_publication_waits_for_the_grace_period_and_no_longer() {
+fn a_publication_waits_until_the_grace_period_after_the_last_one_is_over() {
     let controller = controller(10);
     let sizes = SharedSizes::new(10, None);
     let grace = Duration::from_millis(20);
+    let mut earliest = Instant::now();
     let mut publisher =
         Publisher::create(region(sizes), sizes, grace, controller.pog(), None).unwrap();
-    let ready_at = publisher.ready_at().unwrap();
-    publisher.publish(controller.pog(), None).unwrap();
-    assert!(std::time::Instant::now() >= ready_at);
+    for _ in 0..3 {
+        // The period begins with the last publication and is not longer.
+        let ready_at = publisher.ready_at().unwrap();
+        assert!((earliest + grace..=Instant::now() + grace).contains(&ready_at));
+        publisher.publish(controller.pog(), None).unwrap();
+        assert!(Instant::now() >= ready_at);
+        earliest = ready_at;
+    }
 }
 
 /// Readers and a continuous writer, with real threads: of a pair of keys that change together, no
 /// reader sees one old and one new value.
 #[test]
-fn readers_never_see_half_a_change_while_a_writer_never_rests() {
+fn readers_never_see_a_partial_change_under_a_continuous_writer() {
     const PAIRS: u64 = 64;
     let mut controller = controller(4 * PAIRS);
     let sizes = SharedSizes::new(4 * PAIRS as usize, None);
@@ -370,7 +376,7 @@ fn child_reads() {
 }
 
 #[test]
-fn another_process_reads_what_is_published() {
+fn another_process_reads_the_published_image() {
     let path = std::env::temp_dir().join(format!("pog-test-{}", std::process::id()));
     let file =
         File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
@@ -390,7 +396,7 @@ fn another_process_reads_what_is_published() {
 }
 
 #[test]
-fn what_is_staged_is_seen_when_it_is_committed_and_may_change_until_then() {
+fn a_staged_image_is_visible_after_commit_and_replaceable_before() {
     let mut controller = controller(500);
     let sizes = SharedSizes::new(1000, None).with_extra(8);
     let shared = region(sizes);

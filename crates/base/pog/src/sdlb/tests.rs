@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
     #[test]
-    fn stateful_keys_never_move_whatever_hosts_do(ops in prop::collection::vec(op(), 1..150)) {
+    fn stateful_keys_never_move_under_any_operation_on_hosts(ops in prop::collection::vec(op(), 1..150)) {
         let mut sdlb = sdlb(&[(0, 10), (1, 20), (2, 30)], 5);
         let mut stateful = HashMap::new();
         for op in ops {
@@ -115,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn registering_here_moves_no_packet() {
+fn registering_a_key_at_its_present_host_changes_no_entries() {
     let mut sdlb = sdlb(&[(0, 1), (1, 3)], 8);
     for key in 0..100 {
         let before = sdlb.host(&key);
@@ -126,7 +126,7 @@ fn registering_here_moves_no_packet() {
 }
 
 #[test]
-fn merging_releases_an_entry_for_others() {
+fn merging_keys_releases_table_entries_to_other_hosts() {
     let mut sdlb = sdlb(&[(0, 1), (1, 1)], 4);
     let mut of_0 = Vec::new();
     for key in 0..40 {
@@ -162,7 +162,7 @@ fn keys_of_different_hosts_do_not_merge() {
 }
 
 #[test]
-fn a_table_whose_entries_are_all_used_is_full() {
+fn a_registration_is_refused_while_all_entries_are_in_use() {
     let mut sdlb = sdlb(&[(0, 1), (1, 1)], 1);
     sdlb.register(1, 0).unwrap();
     sdlb.register(2, 1).unwrap();
@@ -174,7 +174,7 @@ fn a_table_whose_entries_are_all_used_is_full() {
 }
 
 #[test]
-fn the_last_host_neither_leaves_nor_fails() {
+fn leaving_or_failing_the_last_host_is_refused() {
     let mut sdlb = sdlb(&[(0, 1)], 4);
     sdlb.register(1, 0).unwrap();
     let no_capacity = SdlbError::Shares(SharesError::NoCapacity);

@@ -38,7 +38,7 @@ fn a_certificate_is_read_from_one_text_or_two() {
 }
 
 #[test]
-fn keys_of_every_kind_are_known() {
+fn ecdsa_ed25519_and_rsa_keys_are_recognized() {
     let ca = authority("ca");
     for (algorithm, kind) in [
         (&PKCS_ECDSA_P384_SHA384, KeyKind::Ecdsa),
@@ -53,19 +53,24 @@ fn keys_of_every_kind_are_known() {
 }
 
 #[test]
-fn times_are_those_of_the_first_certificate() {
-    let key = KeyPair::generate().unwrap();
+fn the_validity_period_is_that_of_the_first_certificate() {
+    let (ca, key) = (authority("ca"), KeyPair::generate().unwrap());
     let mut params = CertificateParams::new(["a.example".to_string()]).unwrap();
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(2021, 1, 1);
-    let chain = params.self_signed(&key).unwrap().pem();
-    let read = Certificate::from_pem(&chain, &key.serialize_pem()).unwrap();
+    let leaf = params.signed_by(&key, &ca).unwrap().pem();
     let unix = |time: SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    assert_eq!((unix(read.valid_from()), unix(read.valid_until())), (1_577_836_800, 1_609_459_200));
+    for chain in [leaf.clone(), leaf + &ca.pem()] {
+        let read = Certificate::from_pem(&chain, &key.serialize_pem()).unwrap();
+        let period = (unix(read.valid_from()), unix(read.valid_until()));
+        assert_eq!(period, (1_577_836_800, 1_609_459_200));
+    }
+    let of_ca = Certificate::from_pem(&ca.pem(), &ca.key().serialize_pem()).unwrap();
+    assert!(unix(of_ca.valid_until()) > 1_609_459_200, "the chain has two periods");
 }
 
 #[test]
-fn an_error_names_the_part_and_what_does_not_match() {
+fn an_error_identifies_chain_or_key_and_describes_the_fault() {
     let (ca, other) = (authority("first ca"), authority("other ca"));
     let key = KeyPair::generate().unwrap();
     let rsa = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();

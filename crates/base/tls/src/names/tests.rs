@@ -16,7 +16,7 @@ fn certificate(names: &[&str], algorithm: &'static SignatureAlgorithm) -> Certif
 }
 
 #[test]
-fn the_name_decides_and_then_the_key_type_that_the_client_accepts() {
+fn a_certificate_is_picked_by_name_then_by_accepted_key_type() {
     let all = [
         certificate(&["a.example", "www.a.example"], &PKCS_RSA_SHA256),
         certificate(&["*.a.example"], &PKCS_ECDSA_P256_SHA256),
@@ -63,7 +63,7 @@ fn a_certificate_without_dns_names_is_a_default() {
 }
 
 #[test]
-fn a_name_whose_first_certificate_is_awaited_gets_no_other_one() {
+fn a_name_awaiting_its_first_certificate_gets_no_other_certificate() {
     let awaited = |name: &str| AutomaticName {
         name: name.into(),
         files: CertificateFiles { chain: format!("/{name}.pem").into(), key: None, ocsp: None },

@@ -55,7 +55,7 @@ fn read(response: &[u8], chain: &[Vec<u8>; 2]) -> Result<Validity, OcspError> {
 }
 
 #[test]
-fn a_response_counts_for_its_certificate_while_it_is_valid() {
+fn an_ocsp_response_is_usable_only_within_its_validity_period() {
     let chain = chain(7);
     let validity = read(&response(&chain, 7, 0x80, Some(b"20260108000000Z")), &chain).unwrap();
     // 2026-01-01, 00:00 UTC.
@@ -76,7 +76,7 @@ fn a_response_counts_for_its_certificate_while_it_is_valid() {
 }
 
 #[test]
-fn other_responses_say_why_they_are_not_stapled() {
+fn an_unusable_ocsp_response_returns_a_specific_error() {
     let chain = chain(7);
     let good = response(&chain, 7, 0x80, None);
     let another = super::tests::chain(7);

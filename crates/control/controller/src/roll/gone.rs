@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_is_gone_only_while_another_is_heard_and_no_controller_hears_it() {
+    fn a_node_silent_at_every_controller_is_missed_while_others_report() {
         let missed = Some(Evidence::Missed);
         // nodes that reported once, nodes that report until the end, members that c2 hears, whether
         // c2 has listened for long; evidence that n1 is gone
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_time_without_any_node_each_has_as_long_to_come_back_as_a_silent_one_has() {
+    fn after_total_silence_each_node_has_full_time_to_report_again() {
         let witnesses = c2(Some(&[]), true);
         let mut roll = roll(&[]);
         listen(&mut roll, &["n1", "n2", "n3"], 0..=20, &witnesses);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_another_controller_heard_is_silent_only_from_then_on() {
+    fn silence_counts_from_the_last_report_to_any_controller() {
         let mut roll = roll(&[("n1", 5)]);
         listen(&mut roll, &["n2"], 6..=30, &c2(Some(&["n1"]), true));
         let away = c2(None, true);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_controller_is_gone_when_its_lease_has_ended() {
+    fn a_silent_controller_is_missed_once_its_lease_has_expired() {
         let roll = roll(&[("c2", 5)]);
         assert_eq!(roll.evidence(second(30), "c2", &c2(Some(&[]), true)), None);
         assert_eq!(roll.evidence(second(30), "c2", &c2(None, true)), Some(Evidence::Missed));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_by_the_kernel_counts_with_silence_and_until_something_reaches_it() {
+    fn a_refused_connection_is_evidence_only_with_silence_until_contact() {
         let alone = Witnesses::default();
         let refused = NodeReport { refused: ["n1".to_string()].into(), ..report() };
         let mut seen = roll(&[("n1", 5)]);
@@ -322,18 +322,32 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_leaves_or_is_evicted_is_gone_at_once_and_back_with_its_next_report() {
+    fn leaving_and_eviction_are_immediate_evidence_and_can_be_reversed() {
         let alone = Witnesses::default();
         let mut roll = roll(&[("n1", 5)]);
         roll.take(second(6), "n1", NodeReport { leaves: true, ..report() }).unwrap();
+        let none = (BTreeSet::new(), BTreeSet::new());
+        let n1 = || BTreeSet::from(["n1".to_string()]);
         assert_eq!(roll.evidence(second(6), "n1", &alone), Some(Evidence::Left));
-        assert!(roll.heard(second(6), "c1").1.is_empty());
-        roll.take(second(9), "n1", report()).unwrap();
-        assert_eq!(roll.evidence(second(9), "n1", &alone), None);
-        assert!(roll.set_evicted(["n1".to_string()].into()));
-        assert_eq!(roll.evidence(second(9), "n1", &alone), Some(Evidence::Evicted));
-        assert!(!roll.set_evicted(["n1".to_string()].into()));
+        assert_eq!(roll.gone(second(6), "n1", &alone), Gone::Surely, "without any silence");
+        assert_eq!(roll.heard(second(6), "c1"), none);
+        // It returns with its next report.
+        roll.take(second(7), "n1", report()).unwrap();
+        assert_eq!(roll.evidence(second(7), "n1", &alone), None);
+        assert_eq!(roll.gone(second(7), "n1", &alone), Gone::No);
+        assert_eq!(roll.heard(second(7), "c1"), (n1(), n1()));
+        assert!(roll.set_evicted(n1()));
+        // A report does not readmit an evicted member; only the operator does.
+        for at in [7, 8] {
+            assert_eq!(roll.evidence(second(at), "n1", &alone), Some(Evidence::Evicted));
+            assert_eq!(roll.gone(second(at), "n1", &alone), Gone::Surely);
+            assert_eq!(roll.heard(second(at), "c1"), none);
+            roll.take(second(8), "n1", report()).unwrap();
+        }
+        assert!(!roll.set_evicted(n1()));
         assert!(roll.set_evicted(BTreeSet::new()));
-        assert_eq!(roll.gone(second(9), "n1", &alone), Gone::No);
+        assert_eq!(roll.evidence(second(8), "n1", &alone), None);
+        assert_eq!(roll.gone(second(8), "n1", &alone), Gone::No);
+        assert_eq!(roll.heard(second(8), "c1"), (n1(), n1()));
     }
 }

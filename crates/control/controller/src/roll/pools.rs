@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn two_balancers_are_seen_as_one() {
+    fn samples_of_two_balancers_are_combined() {
         // 100 answers a second of 10 ms, and 100 of 30 ms: 20 ms on average, and four in flight.
         let both = together([sample(1.0, 10), sample(3.0, 30)].iter()).unwrap();
         let one = &both.backends["a"];
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_counts_where_the_backend_has_requests() {
+    fn limits_add_up_only_over_balancers_with_requests_in_flight() {
         let limit = |in_flight: &[f64]| {
             let samples: Vec<_> = in_flight.iter().map(|now| sample(*now, 10)).collect();
             together(samples.iter()).unwrap().backends["a"].limit
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_saw_nothing_and_idle_ones_do_not_divide_by_zero() {
+    fn no_samples_give_none_and_idle_backends_never_divide_by_zero() {
         assert_eq!(together([].iter()), None);
         let idle = together([sample(0.0, 10), sample(0.0, 30)].iter()).unwrap();
         assert_eq!(idle.backends["a"].response, Some(Duration::from_millis(30)));

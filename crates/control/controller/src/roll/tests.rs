@@ -38,7 +38,7 @@ fn enrolled(roll: &Roll, at: u64) -> Vec<String> {
 }
 
 #[test]
-fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
+fn a_reporting_node_is_a_member_until_it_is_long_silent() {
     let mut roll = roll();
     roll.take(second(1), "a", report(10.0)).unwrap();
     roll.take(second(500), "b", report(10.0)).unwrap();
@@ -52,7 +52,7 @@ fn whoever_reports_is_a_member_until_it_was_silent_for_long() {
 }
 
 #[test]
-fn balancers_hear_of_each_other_for_backends_that_both_have_and_not_for_long() {
+fn balancers_receive_each_others_recent_tallies_of_shared_backends() {
     let mut roll = roll();
     let with = |backends: &[&str], finished: f64| {
         let tally = |backend: &&str| (backend.to_string(), Tally { finished, ..Tally::default() });
@@ -70,7 +70,7 @@ fn balancers_hear_of_each_other_for_backends_that_both_have_and_not_for_long() {
 }
 
 #[test]
-fn a_liar_is_refused_counted_and_not_late() {
+fn an_invalid_report_is_refused_and_counted_but_still_a_heartbeat() {
     let mut roll = roll();
     roll.take(second(1), "a", report(10.0)).unwrap();
     for (at, cpu) in [(2, f64::NAN), (3, -1.0), (4, 1e9)] {
@@ -85,7 +85,7 @@ fn a_liar_is_refused_counted_and_not_late() {
 }
 
 #[test]
-fn nobody_joins_by_lying_and_members_have_a_limit() {
+fn an_invalid_report_adds_no_member_and_members_are_limited() {
     let mut roll = roll();
     assert!(roll.take(second(1), "liar", report(-1.0)).is_err());
     assert_eq!(roll.take(second(1), "", report(1.0)).unwrap_err().fault, Fault::Node);
@@ -98,7 +98,7 @@ fn nobody_joins_by_lying_and_members_have_a_limit() {
 }
 
 #[test]
-fn a_node_whose_application_is_dead_is_unhealthy() {
+fn a_node_with_its_application_down_is_unhealthy() {
     let mut roll = roll();
     roll.take(second(1), "a", NodeReport { application_down: true, ..report(1.0) }).unwrap();
     roll.take(second(1), "b", NodeReport { dispatches: true, ..report(90.0) }).unwrap();
@@ -117,7 +117,7 @@ fn a_report_without_load_is_a_sign_of_life() {
 }
 
 #[test]
-fn members_of_the_plan_before_stay_until_they_had_time_to_report() {
+fn members_of_the_previous_plan_stay_until_their_reports_are_due() {
     let mut first = roll();
     first.take(second(1), "a", report(10.0)).unwrap();
     let before = first.enrolled(second(1), &BTreeMap::new(), second(600), &alone());
@@ -130,7 +130,7 @@ fn members_of_the_plan_before_stay_until_they_had_time_to_report() {
 }
 
 #[test]
-fn agents_are_machines_and_no_nodes() {
+fn an_agent_reports_load_but_is_not_planned_as_a_node() {
     let mut roll = roll();
     roll.take(second(1), "a", report(10.0)).unwrap();
     roll.take(second(1), "b", NodeReport { kind: NodeKind::Agent, ..report(10.0) }).unwrap();
@@ -141,7 +141,7 @@ fn agents_are_machines_and_no_nodes() {
 }
 
 #[test]
-fn a_names_node_that_never_reported_is_planned_for_all_the_same() {
+fn a_configured_node_is_planned_even_if_it_never_reported() {
     let roll = roll();
     let name = NameSpec { nodes: ["x".to_string()].into() };
     let premises = Premises { names: [("www".to_string(), name)].into(), ..Premises::default() };
@@ -175,7 +175,7 @@ fn a_backend_at_a_members_address_runs_on_that_machine() {
 }
 
 #[test]
-fn what_an_operator_said_of_a_pool_wins_over_the_file() {
+fn an_operators_pin_of_a_pool_overrides_its_configuration() {
     let pool = PoolSpec { elastic: Some(Elasticity::default()), ..PoolSpec::default() };
     let premises = Premises { pools: [("web".to_string(), pool)].into(), ..Premises::default() };
     let said = |name: &str, mode| (name.to_string(), SizeWish::Mode(mode));
@@ -204,7 +204,7 @@ fn settled(roll: &mut Roll, at: u64, enrolled: &BTreeMap<String, Enrolled>) -> O
 }
 
 #[test]
-fn a_pool_of_which_nothing_is_heard_or_believed_any_more_has_no_figures() {
+fn a_pool_without_recent_valid_reports_has_no_figures() {
     let (mut roll, none) = (roll(), BTreeMap::new());
     roll.take(second(1), "a", has("web")).unwrap();
     assert_eq!(settled(&mut roll, 4, &none), Some(1.0));
@@ -220,7 +220,7 @@ fn a_pool_of_which_nothing_is_heard_or_believed_any_more_has_no_figures() {
 }
 
 #[test]
-fn a_sum_without_a_balancer_that_may_have_the_pool_is_in_doubt() {
+fn pool_figures_are_partial_while_a_balancer_of_it_is_silent() {
     let doubt = |roll: &mut Roll, at, enrolled: &BTreeMap<String, Enrolled>| {
         assert!(settled(roll, at, enrolled).is_some());
         roll.history().pool("web").unwrap().is_partial()

@@ -143,7 +143,7 @@ fn processes_are_spread_and_scripts_have_one_executor() {
 }
 
 #[test]
-fn there_is_no_more_than_room_and_nobody_makes_nothing() {
+fn backends_beyond_the_maximum_or_without_an_executor_are_refused() {
     let mut bed = Bed::new(false, &["a"]);
     assert_eq!(bed.period(&out(9)).refused, 5);
     assert_eq!(bed.told().len(), 4);
@@ -152,7 +152,7 @@ fn there_is_no_more_than_room_and_nobody_makes_nothing() {
 }
 
 #[test]
-fn who_leaves_drains_at_every_node_first_and_is_struck_off_when_it_is_gone() {
+fn a_backend_drains_first_and_is_removed_after_its_executor_confirms() {
     let mut bed = Bed::new(false, &["a"]);
     bed.period(&out(2));
     bed.obey_all();
@@ -175,7 +175,7 @@ fn who_leaves_drains_at_every_node_first_and_is_struck_off_when_it_is_gone() {
 }
 
 #[test]
-fn one_that_is_needed_again_is_not_drained_further_and_time_ends_every_drain() {
+fn a_draining_backend_serves_again_if_needed_or_leaves_at_timeout() {
     let mut bed = Bed::new(true, &["a"]);
     bed.period(&out(1));
     bed.obey_all();
@@ -192,7 +192,7 @@ fn one_that_is_needed_again_is_not_drained_further_and_time_ends_every_drain() {
 }
 
 #[test]
-fn another_goes_on_with_what_outlives_its_executor() {
+fn another_member_takes_over_backends_that_outlive_their_executor() {
     let mut bed = Bed::new(true, &["a", "b"]);
     bed.period(&out(2));
     bed.obey_all();
@@ -212,7 +212,7 @@ fn another_goes_on_with_what_outlives_its_executor() {
 }
 
 #[test]
-fn processes_end_with_their_executor_unless_it_is_only_out_of_sight() {
+fn processes_end_with_a_lost_executor_and_outlast_a_silent_executor() {
     let mut bed = Bed::new(false, &["a", "b"]);
     bed.period(&out(2));
     bed.obey_all();
@@ -233,7 +233,7 @@ fn processes_end_with_their_executor_unless_it_is_only_out_of_sight() {
 }
 
 #[test]
-fn a_faster_one_is_warm_before_the_other_drains() {
+fn a_replacement_is_warm_before_the_replaced_backend_drains() {
     let mut bed = Bed::new(false, &["a"]);
     bed.period(&out(1));
     bed.obey_all();
@@ -253,7 +253,7 @@ fn a_faster_one_is_warm_before_the_other_drains() {
 }
 
 #[test]
-fn a_faster_one_that_is_called_off_leaves_the_other_serving() {
+fn a_cancelled_replacement_leaves_the_original_backend_serving() {
     let mut bed = Bed::new(false, &["a"]);
     bed.period(&out(1));
     bed.obey_all();
@@ -267,7 +267,7 @@ fn a_faster_one_that_is_called_off_leaves_the_other_serving() {
 }
 
 #[test]
-fn of_those_that_drain_the_last_of_the_size_serves_again() {
+fn growth_revives_the_most_recently_drained_backend_of_the_size() {
     let mut bed = Bed::new(true, &["a"]);
     bed.period(&out(2));
     bed.period(&Scaling::Out { size: Some("large".to_string()), count: 1 });
@@ -281,7 +281,7 @@ fn of_those_that_drain_the_last_of_the_size_serves_again() {
 }
 
 #[test]
-fn a_member_that_makes_no_more_drains_its_processes_and_another_has_what_outlives_it() {
+fn an_ending_member_drains_processes_and_hands_over_lasting_backends() {
     for outlives in [false, true] {
         let mut bed = Bed::new(outlives, &["a", "b"]);
         bed.period(&out(1));
@@ -305,7 +305,7 @@ fn a_member_that_makes_no_more_drains_its_processes_and_another_has_what_outlive
 }
 
 #[test]
-fn a_roster_of_a_later_version_is_read_as_far_as_it_is_known() {
+fn unknown_fields_in_a_roster_are_ignored() {
     let mut bed = Bed::new(true, &["a"]);
     bed.makers.get_mut("a").unwrap().making.next_number = 4;
     bed.period(&out(1));
@@ -317,7 +317,7 @@ fn a_roster_of_a_later_version_is_read_as_far_as_it_is_known() {
 }
 
 #[test]
-fn a_name_that_comes_again_with_a_new_roster_has_another_key() {
+fn a_name_reused_by_a_new_roster_has_another_key() {
     let mut bed = Bed::new(true, &["a"]);
     bed.period(&out(1));
     let key = |bed: &Bed| bed.roster.backends["web-e1"].key.clone();

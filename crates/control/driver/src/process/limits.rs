@@ -199,14 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_share_has_a_longer_period_and_the_same_part_of_it() {
+    fn small_cpu_shares_get_a_longer_period_with_the_same_ratio() {
         assert_eq!(bandwidth(1.5), (20_000, 30_000));
         assert_eq!(bandwidth(0.1), (20_000, 2_000));
         assert_eq!(bandwidth(0.01), (160_000, 1_600));
     }
 
     #[test]
-    fn both_versions_are_told_the_same() {
+    fn both_cgroup_versions_receive_the_same_limits() {
         let limit = SizeLimit { cpus: Some(0.5), memory_bytes: Some(1 << 30) };
         let two = settings(Version::Two, &limit);
         assert_eq!(two, [("cpu.max", "10000 20000".into()), ("memory.max", "1073741824".into())]);

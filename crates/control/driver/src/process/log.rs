@@ -166,19 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_gone_on_with() {
+    fn a_reopened_log_is_appended_to_and_rotates_at_its_size_limit() {
         let folder = tempfile::tempdir().unwrap();
         for part in ["aaaa", "bbbb", "cccc"] {
             RotatedLog::open(&options(folder.path()), "web", "web-e1", |_| false)
                 .unwrap()
                 .write(part.as_bytes());
         }
-        let found = fs::read_to_string(folder.path().join("web-e1.log")).unwrap();
-        assert_eq!(found, "cccc");
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).ok();
+        assert_eq!(read("web-e1.log").as_deref(), Some("cccc"));
+        assert_eq!(read("web-e1.log.1").as_deref(), Some("aaaabbbb"), "it was appended to");
+        assert_eq!(read("web-e1.log.2"), None);
     }
 
     #[test]
-    fn logs_of_backends_long_gone_are_removed_and_others_are_not() {
+    fn only_the_oldest_logs_of_removed_backends_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for (age_s, name) in [

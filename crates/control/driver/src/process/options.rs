@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_cannot_be_followed_say_what_can() {
+    fn invalid_process_options_are_refused_with_the_accepted_values() {
         fn with(change: impl FnOnce(&mut ProcessOptions)) -> String {
             let mut options = fine();
             change(&mut options);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_may_come_by_the_environment() {
+    fn the_port_may_be_passed_in_the_environment() {
         let mut options = fine();
         options.command.truncate(1);
         options.environment.insert("PORT".into(), "{port}".into());

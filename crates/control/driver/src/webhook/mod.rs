@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_cannot_be_followed_say_what_can() {
+    fn invalid_webhook_options_are_refused_with_the_accepted_values() {
         fn with(change: impl FnOnce(&mut WebhookOptions)) -> String {
             let mut options = fine();
             change(&mut options);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn debug_output_omits_the_token() {
         let options = WebhookOptions { token: Some(Token::new("secret")), ..fine() };
         assert!(!format!("{options:?}").contains("secret"));
     }

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn transient_failures_are_retried_with_backoff_up_to_the_limit() {
         let backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(4) };
         let rows = [
             (1, Tried::Unanswered, Some(1)),

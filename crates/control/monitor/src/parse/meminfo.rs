@@ -41,13 +41,13 @@ mod tests {
     }
 
     #[test]
-    fn more_available_than_there_is_is_all() {
+    fn available_memory_is_capped_at_the_total() {
         let memory = meminfo("MemTotal: 10 kB\nMemAvailable: 20 kB\n").unwrap();
         assert_eq!(memory.available_bytes, memory.total_bytes);
     }
 
     #[test]
-    fn what_is_missing_or_broken_is_named() {
+    fn an_error_names_the_missing_or_invalid_field() {
         for (text, what) in [
             ("", "MemTotal"),
             ("MemTotal: 10 kB\nMemFree: 5 kB\n", "MemAvailable"),

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pressure_is_refused() {
+    fn malformed_pressure_text_is_rejected() {
         for text in [
             "",
             "some",

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processors_of_a_process_are_a_list_of_ranges() {
+    fn allowed_processors_are_counted_from_a_list_of_ranges() {
         for (list, count) in [
             ("0", Some(1)),
             ("0-1", Some(2)),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_process_and_of_its_children_that_ended_are_added() {
+    fn cpu_times_of_a_process_and_its_ended_children_are_added() {
         let text =
             "4242 (a (b) c) S 17 4242 4242 0 -1 4194560 983 55 0 0 250 40 7 3 20 0 9 0 1234 0 0";
         let expected = ProcessTicks { parent: 17, ticks: 300, threads: 9 };
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stat_is_refused() {
+    fn malformed_process_stat_text_is_rejected() {
         for text in [
             "",
             "1 name S 0 0",

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_is_what_is_not_idle_or_waiting_for_a_disk() {
+    fn busy_time_excludes_idle_and_io_wait() {
         let text = include_str!("../../fixtures/stat-linux-6.18-2cpu");
         let ticks = stat(text).unwrap();
         let busy = 183_574 + 632_297 + 103_898 + 7583 + 2144;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_has_fewer_columns() {
+    fn stat_text_of_an_old_kernel_with_fewer_columns_is_read() {
         let ticks = stat("cpu  10 20 30 40\ncpu0 10 20 30 40\n").unwrap();
         assert_eq!(ticks, CpuTicks { busy: 60, total: 100, processors: 1 });
     }
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stat_is_refused() {
+    fn malformed_stat_text_is_rejected() {
         for text in ["", "cpu", "cpu  1 2 3", "cpu  1 2 3 x", "cpu0 1 2 3 4", "intr 1"] {
             assert!(stat(text).is_err(), "{text:?}");
         }

@@ -26,7 +26,7 @@ fn means(points: &[Point]) -> Vec<(u64, f64)> {
 }
 
 #[test]
-fn what_was_reported_is_found_by_time() {
+fn reported_samples_are_found_by_time_range() {
     let mut repository = small();
     for i in 0..10 {
         repository.insert("a", s(T0 + i), cpu(i as f64), s(T0 + i)).unwrap();
@@ -76,7 +76,7 @@ fn late_samples_find_their_place_in_any_order() {
 }
 
 #[test]
-fn what_cannot_be_true_is_refused_and_counted() {
+fn invalid_future_and_old_samples_are_rejected_and_counted() {
     let mut repository = small();
     let now = s(T0);
     for lie in [f64::NAN, f64::INFINITY, -1.0, -0.001, 100.001, 1e9] {
@@ -133,7 +133,7 @@ fn pressure_has_a_history_of_its_own() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_refused() {
+fn a_query_for_an_empty_range_or_unknown_node_is_rejected() {
     let mut repository = small();
     let now = s(T0);
     repository.insert("a", now, cpu(1.0), now).unwrap();
@@ -150,7 +150,7 @@ fn what_is_asked_wrongly_is_refused() {
 }
 
 #[test]
-fn a_long_answer_is_refused() {
+fn a_query_with_too_many_points_is_rejected() {
     let mut repository =
         Repository::new(RepositoryOptions { points_max: 10, ..RepositoryOptions::default() });
     let now = s(T0);
@@ -169,7 +169,7 @@ proptest! {
     /// Compares with a model that keeps every sample: any order, any delay, gaps, several samples
     /// in a slot.
     #[test]
-    fn the_fine_tier_answers_as_if_all_was_kept(
+    fn the_fine_tier_agrees_with_a_model_that_stores_every_sample(
         samples in prop::collection::vec((0_u64..40_000, 0.0_f64..=100.0), 1..200),
         step in 1_u64..7,
     ) {

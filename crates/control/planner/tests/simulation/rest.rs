@@ -58,20 +58,20 @@ fn shares(others: &[Others], periods: u64, requests: impl Fn(u64) -> f64) -> Vec
 }
 
 #[test]
-fn at_rest_names_stand_still_for_an_hour_whatever_other_programs_do() {
+fn shares_of_an_idle_name_ignore_other_programs_for_an_hour() {
     let others = [Others { cpu: 60.0, memory: 94.0 }, Others { cpu: 2.0, memory: 12.0 }];
     assert_eq!(shares(&others, HOUR, |_| 0.0), [0.5, 0.5]);
 }
 
 #[test]
-fn memory_that_is_in_use_moves_no_share() {
+fn memory_use_does_not_change_shares() {
     let others = [Others { cpu: 5.0, memory: 94.0 }, Others { cpu: 5.0, memory: 12.0 }];
     let found = shares(&others, HOUR, |at| 500.0 + 300.0 * (at as f64 / 60.0).sin());
     assert!(found.iter().all(|share| (0.475..=0.525).contains(share)), "{found:?}");
 }
 
 #[test]
-fn a_node_whose_cpu_others_use_gets_as_much_as_its_room() {
+fn a_nodes_share_matches_its_cpu_unused_by_other_programs() {
     let others = [Others { cpu: 50.0, memory: 30.0 }, Others { cpu: 0.0, memory: 30.0 }];
     // A minute without requests, then a sine-shaped demand.
     let demand = |at: u64| if at < 60 { 0.0 } else { 600.0 + 500.0 * (at as f64 / 200.0).sin() };

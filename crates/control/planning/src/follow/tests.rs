@@ -68,7 +68,7 @@ async fn until(
 }
 
 #[tokio::test]
-async fn what_is_refused_is_let_in_again_when_nothing_is_planned_any_more() {
+async fn a_follower_admits_refused_requests_again_once_plans_stop() {
     let level = Arc::new(Level::default());
     let (send, instructions) = watch::channel(refusing(1));
     let wish = PlanningConfig { application: Some("app".into()), ..PlanningConfig::default() };

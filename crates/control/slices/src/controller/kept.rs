@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_back_and_what_is_strange_is_refused() {
+    fn a_record_of_either_version_decodes_and_invalid_bytes_are_refused() {
         let mut kept = Kept::default();
         kept.wishes.pins.insert(SliceId(7), "one".into());
         kept.wishes.leaving.insert("two".into());

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_a_publisher_apart_is_said() {
+    fn each_incompatible_publisher_is_reported_with_its_reason() {
         let good = Publication {
             guid: Guid([1; 16]),
             type_name: "dpslb::DataItem".into(),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_last_is_read_and_nonsense_is_nothing() {
+    fn the_last_noted_revision_reads_back_and_malformed_text_is_ignored() {
         let folder = equipoise_testkit::Folder::new("mark");
         let path = folder.path("state");
         assert_eq!(read(&path), None);

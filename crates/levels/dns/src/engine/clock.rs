@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_go_by_the_given_time_and_seconds_by_the_wall_clock() {
+    fn ticks_follow_the_given_time_and_seconds_the_wall_clock() {
         let started = Instant::now();
         let mut clock = Clock::new(started);
         assert_eq!(clock.at(started).ticks, 0);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_with_more_than_an_eighth_makes_room_among_its_own() {
+    fn a_prefix_with_over_an_eighth_of_connections_replaces_its_own() {
         let mut connections = Connections::default();
         for n in 0..14 {
             connections.add(prefix(n), u32::from(n));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flood_there_is_a_newcomer_finds_room() {
+    fn a_new_prefix_always_gets_a_connection_during_a_flood() {
         let mut connections = Connections::default();
         for n in 0..64 {
             connections.add(prefix(1), n);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_suffix_is_that_of_the_name_alone() {
+    fn a_suffix_hash_equals_the_hash_of_that_name() {
         let mut asked = AskedName::new();
         let long = wire("A-label-of-More-than-8.www.Example.COM");
         assert_eq!(asked.read(&long, 0), Ok(long.len()));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_said() {
+    fn invalid_names_are_reported_with_their_error() {
         let mut asked = AskedName::new();
         assert_eq!(asked.read(&[], 0), Err(NameError::Short));
         assert_eq!(asked.read(&[3, b'w', b'w'], 0), Err(NameError::Short));

@@ -22,7 +22,7 @@ fn with_records(text: &str) -> Option<ZoneError> {
 }
 
 #[test]
-fn what_a_zone_cannot_be_is_said() {
+fn invalid_zones_are_rejected_with_a_specific_error() {
     use ZoneError as E;
     assert_eq!(wrong(|_| {}), None);
     assert!(matches!(wrong(|z| z.servers.clear()), Some(E::NoServers(_))));
@@ -60,7 +60,7 @@ fn what_a_zone_cannot_be_is_said() {
 }
 
 #[test]
-fn counts_of_nodes_go_on_when_other_nodes_come() {
+fn answer_counts_of_nodes_continue_when_nodes_are_added() {
     let make = |nodes: usize, generation: u64, before: Option<&crate::Snapshot>| {
         let mut config = config();
         let mut zone = zone();
@@ -90,7 +90,7 @@ fn counts_of_nodes_go_on_when_other_nodes_come() {
 }
 
 #[test]
-fn a_name_tells_its_shares() {
+fn a_name_status_reports_the_share_of_each_node() {
     let shares = [1.0, 2.0, 0.0, 1.0].map(|share| (Standing::Serving, share));
     let snapshot = crate::fixture::snapshot(&config(), &crate::fixture::states(shares));
     let told = snapshot.names_told.iter().find(|told| told.name == "www.cluster.example.").unwrap();
@@ -100,7 +100,7 @@ fn a_name_tells_its_shares() {
 }
 
 #[test]
-fn what_does_not_depend_on_nodes_is_made_once_for_a_configuration() {
+fn node_independent_data_is_reused_while_the_configuration_is_unchanged() {
     let config = config();
     let make = |config: &crate::DnsConfig, share: f64, before: Option<&crate::Snapshot>| {
         let states = crate::fixture::states([(Standing::Serving, share); 4]);

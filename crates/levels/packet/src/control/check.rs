@@ -143,7 +143,7 @@ fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result
         let room = room as usize;
         if wanted > room { Err(ApplyError::Room { what, wanted, room, option }) } else { Ok(()) }
     };
-    room("VIPs", snapshot.vips.len(), limits.services_max, "[flows] vips")?;
+    room("VIPs", snapshot.vips.len(), limits.services_max, "[flows] vips-max")?;
     let changes: usize = snapshot.vips.iter().map(|spec| spec.access.changes().len()).sum();
     if changes > limits.changes_max as usize {
         let prefixes = |changes| changes / CHANGES_PER_PREFIX as usize;
@@ -169,13 +169,18 @@ fn check_room(snapshot: &Snapshot, limits: &Limits, control: &Control) -> Result
         backends += listed.len() + draining;
         rings += 1 + usize::from(spec.scheduler.pick().has_sequence());
     }
-    room("backends, draining ones included,", backends, limits.backends_max, "[flows] backends")?;
+    room(
+        "backends, draining ones included,",
+        backends,
+        limits.backends_max,
+        "[flows] backends-max",
+    )?;
     // One more ring, for a changing pool: further changes wait for it.
-    room("rings", rings + usize::from(rings > 0), limits.rings_max, "[flows] rings")?;
+    room("rings", rings + usize::from(rings > 0), limits.rings_max, "[flows] vips-max")?;
     if !directory::fits(limits, control.seeds.vip, snapshot) {
         let (what, wanted) = ("VIPs of similar addresses", snapshot.vips.len());
         let room = limits.vips_max as usize / 8;
-        return Err(ApplyError::Room { what, wanted, room, option: "[flows] vips" });
+        return Err(ApplyError::Room { what, wanted, room, option: "[flows] vips-max" });
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ fn every_kind() -> Vec<ServiceRecord> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn a_written_directory_reads_back_equal() {
     let records = every_kind();
     let (limits, words) = written(&records);
     let published = read(&limits, &words).unwrap();
@@ -119,7 +119,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn every_vip_is_found_as_the_program_looks_for_it() {
+fn the_lookup_of_the_program_finds_every_vip() {
     let (limits, words) = written(&every_kind());
     let head: Directory = get(bytes(&words), 0, 0).unwrap();
     let start = (limits.vips_offset - limits.directory_offset) as usize;
@@ -151,7 +151,7 @@ fn every_vip_is_found_as_the_program_looks_for_it() {
 }
 
 #[test]
-fn replies_become_their_vips() {
+fn the_reverse_table_maps_replies_to_their_vips() {
     let (limits, words) = written(&every_kind());
     let head: Directory = get(bytes(&words), 0, 0).unwrap();
     let start = (limits.reverse_offset - limits.directory_offset) as usize;
@@ -170,7 +170,7 @@ fn replies_become_their_vips() {
 }
 
 #[test]
-fn as_many_vips_as_there_is_room_for_fit() {
+fn a_directory_holds_as_many_vips_as_its_capacity() {
     let limits = Limits::new(&Capacity {
         services: 500,
         backends: 500,
@@ -192,7 +192,7 @@ fn as_many_vips_as_there_is_room_for_fit() {
 }
 
 #[test]
-fn a_directory_that_contradicts_itself_is_not_read() {
+fn an_inconsistent_directory_is_rejected() {
     let (limits, words) = written(&every_kind());
     for (offset, words_to_spoil) in [(0, 16), (limits.services_offset - limits.directory_offset, 8)]
     {

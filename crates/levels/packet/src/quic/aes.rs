@@ -76,7 +76,7 @@ mod tests {
 
     /// FIPS 197, appendix A.1.
     #[test]
-    fn round_keys_are_those_of_the_standard() {
+    fn round_keys_equal_the_example_of_fips_197() {
         let key = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes();
         let last = 0xd014_f9a8_c9ee_2589_e13f_0cc8_b663_0ca6_u128.to_be_bytes();
         let encrypting = encrypting(&key);

@@ -19,9 +19,8 @@ fn random(number: u64) -> u64 {
     SipHash13::with_seed(SEED).hash(&number)
 }
 
-/// A folder of its own, removed at the end.
 #[test]
-fn a_flow_fits_its_word() {
+fn a_flow_encoded_in_its_word_decodes_equal() {
     for state in [FlowState::Open, FlowState::Closing, FlowState::Reset, FlowState::Recorded] {
         for (service, slot, seen) in [(0, 0, 0), (u16::MAX, 4095, (1 << 28) - 1), (300, 7, 5)] {
             for (evidence, flags) in
@@ -46,7 +45,7 @@ fn a_flow_takes_at_most_48_bytes() {
 }
 
 #[test]
-fn a_full_registry_refuses_flows_and_takes_them_again_when_some_have_gone() {
+fn a_full_registry_refuses_new_flows_until_one_is_removed() {
     let mut registry = Registry::anonymous(1000).unwrap();
     for number in 0..1000 {
         registry.set(flow(random(number), 1)).unwrap();
@@ -80,7 +79,7 @@ fn a_sweep_in_parts_shows_every_flow() {
 }
 
 #[test]
-fn what_a_process_wrote_the_next_one_finds() {
+fn a_reopened_registry_contains_the_flows_of_the_earlier_process() {
     let folder = Folder::new("reopen");
     let mut registry = Registry::open(&folder.path("flows"), 1000, SEED).unwrap();
     (0..1000).for_each(|number| registry.set(flow(random(number), number as u16)).unwrap());
@@ -187,7 +186,7 @@ proptest! {
 
     /// Few homes, so that runs are long and wrap.
     #[test]
-    fn the_registry_is_a_map(steps in prop::collection::vec(
+    fn the_registry_behaves_like_a_map(steps in prop::collection::vec(
         prop_oneof![
             (0..60u64, 0..4096u16).prop_map(|(key, slot)| Step::Set(key, slot)),
             (0..60u64).prop_map(Step::Remove),

@@ -73,7 +73,7 @@ fn flows_stay_when_the_control_side_is_killed_at_any_moment() {
 }
 
 #[test]
-fn lists_of_sources_hold_after_a_restart_before_there_is_a_snapshot() {
+fn source_lists_apply_after_a_restart_before_the_first_snapshot() {
     let kept = Kept::new("access");
     let mut world = World::with_registry(1, capacity(), settings(), kept.open());
     world.apply(vec![super::access::refusing(64..128)]);
@@ -111,7 +111,7 @@ fn a_restart_with_the_same_snapshot_publishes_its_own_image_once_and_moves_nothi
 }
 
 #[test]
-fn counters_go_on_after_a_restart() {
+fn counters_continue_after_a_restart() {
     let kept = Kept::new("counters");
     let mut world = World::with_registry(1, capacity(), settings(), kept.open());
     world.apply(vec![vip(1, Maglev, &[1, 2])]);
@@ -216,7 +216,7 @@ fn flows_keep_their_backends_when_the_tables_are_new() {
 }
 
 #[test]
-fn flows_are_kept_however_far_a_change_was_when_the_tables_went() {
+fn flows_survive_a_loss_of_tables_at_any_stage_of_change() {
     for pause in [0, 5, 50, 500, 1010, 1500] {
         let kept = Kept::new(&format!("amid-{pause}"));
         let mut world = World::with_registry(1, capacity(), settings(), kept.open());
@@ -239,7 +239,7 @@ fn flows_are_kept_however_far_a_change_was_when_the_tables_went() {
 }
 
 #[test]
-fn flows_of_what_is_not_wanted_any_more_leave_room_for_others() {
+fn flows_of_removed_vips_leave_room_for_flows_of_new_vips() {
     let kept = Kept::new("unwanted");
     let (world, homes) = off_the_rings(&kept);
     let vips = vec![world.snapshot.vips[2].clone(), vip(4, Maglev, &[1, 2])];
@@ -254,7 +254,7 @@ fn flows_of_what_is_not_wanted_any_more_leave_room_for_others() {
 
 /// Without the ledger, the registry's flows have no meaning.
 #[test]
-fn flows_without_tables_and_notes_are_forgotten_and_counted() {
+fn flows_without_tables_and_ledger_are_forgotten_and_counted() {
     let kept = Kept::new("tables-gone");
     let mut world = World::with_registry(1, capacity(), settings(), kept.open());
     world.apply(vec![vip(1, Maglev, &[1, 2])]);
@@ -268,7 +268,7 @@ fn flows_without_tables_and_notes_are_forgotten_and_counted() {
 }
 
 #[test]
-fn what_has_no_place_in_smaller_tables_is_forgotten_and_counted() {
+fn flows_without_room_in_smaller_tables_are_forgotten_and_counted() {
     let kept = Kept::new("smaller");
     let (world, homes) = off_the_rings(&kept);
     let vips = world.snapshot.vips[..1].to_vec();
@@ -280,7 +280,7 @@ fn what_has_no_place_in_smaller_tables_is_forgotten_and_counted() {
 }
 
 #[test]
-fn a_ledger_that_could_not_be_written_is_given_again() {
+fn a_ledger_that_failed_to_be_written_is_offered_again() {
     let mut world = World::one_vip(Maglev, &[1, 2]);
     world.change(1, |pool| pool.push(backend(3)));
     let mut asked = 0;

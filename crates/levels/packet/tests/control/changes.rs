@@ -13,7 +13,7 @@ use super::world::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn flows_stay_where_they_are_whatever_the_pool_becomes() {
+fn flows_keep_their_backends_through_every_change_of_the_pool() {
     for scheduler in [Maglev, WeightedRandom] {
         let mut world = World::one_vip(scheduler, &[1, 2, 3, 4]);
         let homes = world.open_all(1, 0..3000);
@@ -42,7 +42,7 @@ fn flows_stay_where_they_are_whatever_the_pool_becomes() {
 
 /// Balancers of a fleet have started at different times and seen different changes.
 #[test]
-fn where_a_new_flow_goes_depends_on_members_and_weights_alone() {
+fn a_new_flows_backend_depends_only_on_pool_members_and_weights() {
     let weight = |weight| Weight::new(weight).unwrap();
     for scheduler in [Maglev, WeightedRandom] {
         let mut young = World::one_vip(scheduler, &[1, 2, 3]);
@@ -71,7 +71,7 @@ fn where_a_new_flow_goes_depends_on_members_and_weights_alone() {
 }
 
 #[test]
-fn new_flows_go_by_the_new_pool_at_once() {
+fn new_flows_use_the_new_pool_during_the_transition() {
     let mut world = World::one_vip(Maglev, &[1, 2]);
     world.change(1, |pool| pool.retain(|it| it.address != address_of(1)));
     world.run(Duration::from_millis(20));
@@ -116,7 +116,7 @@ fn a_handshake_that_spans_a_step_of_a_change_is_completed() {
 }
 
 #[test]
-fn changes_within_a_transition_wait_and_are_made_as_one() {
+fn changes_during_a_transition_wait_and_are_applied_together() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let homes = world.open_all(1, 0..2000);
     world.change(1, |pool| pool.push(backend(4)));
@@ -134,7 +134,7 @@ fn changes_within_a_transition_wait_and_are_made_as_one() {
 }
 
 #[test]
-fn a_backend_that_is_down_gets_nothing_from_the_next_tick_on() {
+fn a_down_backend_receives_no_packets_after_the_next_tick() {
     type Change = fn(&mut equipoise_packet::BackendSpec);
     let ways: [Change; 2] = [|it| it.admin = AdminState::Down, |it| it.health = Health::Unhealthy];
     for way in ways {
@@ -167,7 +167,7 @@ fn a_backend_that_is_down_gets_nothing_from_the_next_tick_on() {
 }
 
 #[test]
-fn an_unhealthy_backend_keeps_its_flows_if_told_to() {
+fn an_unhealthy_backend_keeps_its_flows_if_configured_to() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let homes = world.open_all(1, 0..1000);
     world.change(1, |pool| {
@@ -180,7 +180,7 @@ fn an_unhealthy_backend_keeps_its_flows_if_told_to() {
 }
 
 #[test]
-fn without_any_backend_known_flows_go_on_and_new_ones_are_dropped() {
+fn draining_all_backends_keeps_known_flows_and_drops_new_flows() {
     let mut world = World::one_vip(Maglev, &[1, 2]);
     let homes = world.open_all(1, 0..1000);
     world.change(1, |pool| pool.iter_mut().for_each(|it| it.admin = AdminState::Drain));
@@ -197,7 +197,7 @@ fn without_any_backend_known_flows_go_on_and_new_ones_are_dropped() {
 }
 
 #[test]
-fn a_slot_is_free_when_its_backend_has_left_and_the_last_flow_is_over() {
+fn a_removed_backends_slot_is_reused_after_its_last_flow_ends() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let homes = world.open_all(1, 0..300);
     world.change(1, |pool| pool.retain(|it| it.address != address_of(3)));

@@ -105,7 +105,7 @@ fn no_confirmed_flow_moves_with_a_pool_that_changes_after_a_flood() {
 }
 
 #[test]
-fn a_vip_has_room_for_its_flows_while_another_one_is_flooded_with_confirmed_ones() {
+fn a_flood_of_confirmed_flows_leaves_registry_room_for_another_vip() {
     let mut world = World::new(1, small(), settings());
     world.apply(vec![vip(1, Maglev, &[1, 2, 3]), vip(2, Maglev, &[1, 2, 3])]);
     world.settle();
@@ -215,7 +215,7 @@ fn an_operator_pins_a_flow_while_flows_without_evidence_hold_all_pins() {
 }
 
 #[test]
-fn a_vip_has_pins_for_its_flows_while_another_one_is_flooded_with_confirmed_ones() {
+fn a_flood_of_confirmed_flows_leaves_pins_for_another_vip() {
     let mut world = two_pinned_vips();
     for _ in 0..3 {
         // The same flows in each interval.

@@ -11,7 +11,7 @@ use super::world::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_flow_is_known_when_its_handshake_is_over_and_not_before() {
+fn a_flow_enters_the_registry_when_its_handshake_completes() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     assert_eq!(world.vip_status(1).phase, Phase::Steady);
     let home = world.send(tcp(1, 7, SYN));
@@ -41,7 +41,7 @@ fn a_syn_flood_does_not_reach_the_registry() {
 }
 
 #[test]
-fn flows_are_forgotten_in_the_time_of_their_state() {
+fn flows_expire_after_the_timeout_of_their_state() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let mut udp_vip = vip(2, Maglev, &[1, 2, 3]);
     udp_vip.protocol = equipoise_packet::Protocol::Udp;
@@ -71,7 +71,7 @@ fn flows_are_forgotten_in_the_time_of_their_state() {
 }
 
 #[test]
-fn a_vip_has_times_of_its_own() {
+fn a_vip_may_have_its_own_flow_timeouts() {
     let seconds = |number| Some(Duration::from_secs(number));
     let mut world = World::new(1, capacity(), settings());
     let short = OwnTimeouts { open: seconds(60), closing: seconds(20), udp: seconds(30) };
@@ -106,7 +106,7 @@ fn a_vip_has_times_of_its_own() {
 }
 
 #[test]
-fn a_flow_that_goes_on_is_not_forgotten() {
+fn a_flow_with_regular_packets_does_not_expire() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     world.open(1, 1);
     for _ in 0..200 {
@@ -133,7 +133,7 @@ fn a_forged_rst_or_fin_does_not_end_a_living_flow() {
 }
 
 #[test]
-fn a_rst_of_an_unknown_flow_teaches_nothing() {
+fn a_rst_of_an_unknown_flow_registers_no_flow() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     (0..1000).for_each(|client| {
         world.send(tcp(1, client, RST));
@@ -160,7 +160,7 @@ fn flows_that_the_log_had_no_room_for_are_learnt_with_later_packets() {
 }
 
 #[test]
-fn what_a_full_registry_cannot_take_goes_on_by_the_tables_and_is_counted() {
+fn flows_beyond_a_full_registry_follow_the_tables_and_are_counted() {
     let mut world = World::new(1, Capacity { flows: 1000, ..capacity() }, settings());
     world.apply(vec![vip(1, Maglev, &[1, 2, 3])]);
     world.settle();
@@ -181,7 +181,7 @@ fn what_a_full_registry_cannot_take_goes_on_by_the_tables_and_is_counted() {
 
 /// Packets that are no SYN, from addresses that never answer.
 #[test]
-fn a_flood_of_forged_packets_leaves_room_for_flows_that_go_on() {
+fn a_flood_of_forged_packets_leaves_room_for_active_flows() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let homes = world.open_all(1, 0..1000);
     let mut forged = 10_000;

@@ -55,7 +55,7 @@ fn a_connection_reaches_its_backend_from_every_address() {
 }
 
 #[test]
-fn a_repeated_id_makes_no_pin_and_moves_none() {
+fn packets_with_a_repeated_id_create_no_pin_and_move_none() {
     let mut world = world(&[1, 2, 3]);
     let homes: Vec<_> = (0..100).map(|client| world.send(udp(1, client))).collect();
     world.settle();
@@ -82,7 +82,7 @@ fn a_repeated_id_makes_no_pin_and_moves_none() {
 }
 
 #[test]
-fn a_flow_that_the_tables_know_is_pinned_whatever_its_ids_are() {
+fn a_flow_known_by_the_tables_stays_pinned_despite_connection_ids() {
     let mut world = world(&[1, 2, 3]);
     let homes: Vec<Backend> = (0..100).map(|client| world.send(udp(1, client)).unwrap()).collect();
     for (client, home) in (0..).zip(&homes) {
@@ -129,7 +129,7 @@ fn a_backend_that_leaves_keeps_its_connections_until_they_end() {
 }
 
 #[test]
-fn an_id_that_another_backend_has_now_leads_there() {
+fn an_id_reassigned_to_another_backend_reaches_that_backend() {
     let mut world = world(&[1, 2, 3]);
     assert_eq!(named(&mut world, 1, 3), Some(3));
     world.settle();
@@ -144,7 +144,7 @@ fn an_id_that_another_backend_has_now_leads_there() {
 }
 
 #[test]
-fn packets_without_an_id_go_by_the_tables_beside_connections_elsewhere() {
+fn packets_without_an_id_follow_the_tables_beside_packets_with_ids() {
     let mut world = world(&[1, 2, 3]);
     let home = world.send(udp(1, 7));
     for backend in [1, 2, 3, 1] {
@@ -158,7 +158,7 @@ fn packets_without_an_id_go_by_the_tables_beside_connections_elsewhere() {
 }
 
 #[test]
-fn ids_are_known_to_the_next_process() {
+fn connection_ids_are_known_after_a_restart() {
     let mut world = world(&[1, 2, 3]);
     assert_eq!(named(&mut world, 1, 3), Some(3));
     world.settle();
@@ -176,7 +176,7 @@ fn ids_are_known_to_the_next_process() {
 }
 
 #[test]
-fn ids_without_room_are_refused() {
+fn connection_ids_beyond_the_capacity_are_refused() {
     let mut world = World::new(1, Capacity { backends: 3, ..capacity() }, settings());
     world.apply(vec![spec(&[1, 2, 3])]);
     let mut snapshot = world.snapshot.clone();

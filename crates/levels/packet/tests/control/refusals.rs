@@ -6,7 +6,7 @@ use equipoise_core::Generation;
 use equipoise_packet::FlowScheduler::Maglev;
 use equipoise_packet::abi::Forward;
 use equipoise_packet::control::ApplyError;
-use equipoise_packet::{Ports, Snapshot, Sources, VipSpec};
+use equipoise_packet::{Access, Ports, Snapshot, Sources, VipSpec};
 
 use super::world::*;
 
@@ -32,7 +32,7 @@ fn nat(number: u8, port: Ports, backend_port: Option<u16>) -> VipSpec {
 }
 
 #[test]
-fn an_older_snapshot_does_not_win() {
+fn an_older_snapshot_is_refused_as_stale() {
     let mut world = World::one_vip(Maglev, &[1, 2]);
     let now = world.now;
     let old = Snapshot { generation: Generation(0), vips: vec![] };
@@ -57,7 +57,7 @@ fn vips_that_overlap_are_refused() {
 }
 
 #[test]
-fn backends_that_cannot_be_are_refused() {
+fn duplicate_or_incompatible_backends_are_refused() {
     let refused = with(vec![vip(1, Maglev, &[1, 2, 1])]).unwrap_err();
     assert!(refused.to_string().contains("10.200.0.1 stands twice"), "{refused}");
     let mut six = vip(1, Maglev, &[1]);
@@ -71,7 +71,7 @@ fn backends_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn replies_that_could_not_be_told_apart_are_refused() {
+fn vips_with_indistinguishable_replies_are_refused() {
     let one = nat(1, Ports::One(443), Some(8080));
     with(vec![one.clone(), nat(2, Ports::One(443), Some(8081))]).unwrap();
     let refused = with(vec![one.clone(), nat(2, Ports::One(443), Some(8080))]).unwrap_err();
@@ -83,16 +83,23 @@ fn replies_that_could_not_be_told_apart_are_refused() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_with_what_to_raise() {
+fn a_snapshot_beyond_capacity_is_refused_with_the_capacity_and_the_option_to_raise() {
     let vips = (1..=9).map(|number| vip(number, Maglev, &[1])).collect();
     let refused = with(vips).unwrap_err().to_string();
     assert!(refused.contains("9 VIPs") && refused.contains("room for 8"), "{refused}");
-    let refused = with(vec![vip(1, Maglev, &(0..65).collect::<Vec<_>>())]).unwrap_err();
-    assert!(refused.to_string().contains("room for 64"), "{refused}");
+    assert!(refused.contains("raise [flows] vips-max and restart"), "{refused}");
+    let refused = with(vec![vip(1, Maglev, &(0..65).collect::<Vec<_>>())]).unwrap_err().to_string();
+    assert!(refused.contains("65 backends") && refused.contains("room for 64"), "{refused}");
+    assert!(refused.contains("raise [flows] backends-max and restart"), "{refused}");
+    let mut denies = vip(1, Maglev, &[1]);
+    denies.access = Access::new(true, (1..=2100).map(|n| n << 8));
+    let refused = with(vec![denies]).unwrap_err().to_string();
+    assert!(refused.contains("prefixes of `allow` and `deny`"), "{refused}");
+    assert!(refused.contains("raise [flows] prefixes-max and restart"), "{refused}");
 }
 
 #[test]
-fn sources_of_full_nat_are_refused_without_room_or_if_something_else_has_them() {
+fn full_nat_sources_without_memory_or_already_in_use_are_refused() {
     let full = |addresses: &[IpAddr]| {
         let sources = Sources { addresses: addresses.to_vec(), ..Sources::default() };
         VipSpec { forward: Forward::FullNat, sources, ..vip(1, Maglev, &[1]) }

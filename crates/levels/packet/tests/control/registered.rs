@@ -29,7 +29,7 @@ fn to(number: Backend) -> BackendId {
 }
 
 #[test]
-fn a_pinned_flow_goes_to_its_backend_and_back_to_the_ring_when_it_is_over() {
+fn a_pinned_flow_reaches_its_backend_until_unpinned_and_ended_and_then_its_scheduled_one() {
     for scheduler in [Maglev, RoundRobin] {
         let mut world = World::one_vip(scheduler, &[1, 2, 3]);
         let vip = id(&world);
@@ -56,11 +56,21 @@ fn a_pinned_flow_goes_to_its_backend_and_back_to_the_ring_when_it_is_over() {
         world.run(3000 * SECOND);
         assert_eq!((world.control().pins().len(), world.flows()), (0, 0));
         assert_eq!(world.status().pins, 0);
+        // The ring is that of a VIP without pins.
+        if scheduler == Maglev {
+            let homes = World::one_vip(scheduler, &[1, 2, 3, 4]).open_all(1, 0..30);
+            assert_eq!(world.open_all(1, 0..30), homes);
+            assert!((0..30).any(|client| homes[client as usize] != 1 + client as u16 % 3));
+        } else {
+            let mut found = world.open_all(1, 0..32);
+            found.sort_unstable();
+            assert_eq!(found, [[1; 8], [2; 8], [3; 8], [4; 8]].concat(), "each in turn");
+        }
     }
 }
 
 #[test]
-fn a_flow_is_moved_to_where_its_state_went() {
+fn a_known_flow_follows_its_pin_to_another_backend() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let vip = id(&world);
     let home = world.open(1, 5).unwrap();
@@ -77,7 +87,7 @@ fn a_flow_is_moved_to_where_its_state_went() {
 }
 
 #[test]
-fn a_pin_waits_for_its_backend() {
+fn a_pin_is_suspended_while_its_backend_is_down() {
     let mut world = World::one_vip(Maglev, &[1, 2, 3]);
     let vip = id(&world);
     world.control().pin(&vip, &flow(5), &to(2)).unwrap();
@@ -93,7 +103,7 @@ fn a_pin_waits_for_its_backend() {
 }
 
 #[test]
-fn what_a_pin_cannot_be_is_refused_with_the_reason() {
+fn an_invalid_pin_is_refused_with_the_reason() {
     let capacity = Capacity { pins: 16, ..capacity() };
     let mut world = World::new(1, capacity, settings());
     let mut by_mac = vip(2, Maglev, &[1]);

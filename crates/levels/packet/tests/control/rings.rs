@@ -23,7 +23,7 @@ fn rings<const N: usize>(world: &World) -> [u32; N] {
 }
 
 #[test]
-fn vips_with_equal_pools_share_a_ring_and_change_each_for_itself() {
+fn vips_with_equal_pools_share_a_ring_and_change_independently() {
     let mut world = World::new(1, capacity(), settings());
     let pool = [1, 2, 3, 4];
     world.apply(vec![
@@ -69,7 +69,7 @@ fn vips_with_equal_pools_share_a_ring_and_change_each_for_itself() {
 
 /// Balancers of a fleet may get their VIPs in another order, and have other slots.
 #[test]
-fn a_new_flow_goes_to_the_same_backend_whatever_vips_came_before() {
+fn a_new_flows_backend_does_not_depend_on_earlier_vips() {
     let first = World::one_vip(Maglev, &[1, 2, 3]);
     let mut later = World::new(1, capacity(), settings());
     later.apply(vec![vip(5, RoundRobin, &[3, 2, 1]), vip(4, Maglev, &[3, 2, 1])]);

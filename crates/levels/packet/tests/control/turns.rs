@@ -31,7 +31,7 @@ fn turns_are_taken_by_weight() {
 }
 
 #[test]
-fn flows_stay_where_their_turn_was_when_the_record_of_it_is_gone() {
+fn flows_keep_their_backends_after_their_pending_records_are_deleted() {
     for scheduler in
         [RoundRobin, WeightedRoundRobin, LeastConnection, WeightedLeastConnection, Sed, Nq, Sh]
     {
@@ -233,7 +233,7 @@ fn flows_that_never_open_stop_counting_as_load() {
 }
 
 #[test]
-fn a_flood_of_syns_makes_new_flows_go_by_the_ring_until_it_is_over() {
+fn new_flows_follow_the_ring_until_a_flood_of_syns_ends() {
     let mut world = World::new(1, Capacity { pending: 32_768, ..capacity() }, settings());
     world.apply(vec![vip(1, RoundRobin, &[1, 2, 3])]);
     world.settle();
@@ -270,7 +270,7 @@ fn a_flood_of_syns_makes_new_flows_go_by_the_ring_until_it_is_over() {
 
 /// Each packet of UDP may be a flow's first.
 #[test]
-fn flows_of_udp_have_one_turn() {
+fn a_udp_flow_keeps_the_backend_of_its_first_packet() {
     let mut world = World::new(1, capacity(), settings());
     let mut spec = vip(1, RoundRobin, &[1, 2, 3, 4]);
     spec.protocol = Protocol::Udp;
@@ -291,7 +291,7 @@ fn flows_of_udp_have_one_turn() {
 
 /// A client's later connections open with a SYN, and belong where its first one is.
 #[test]
-fn a_client_is_one_flow_if_it_is_known_by_its_address() {
+fn with_a_source_address_key_a_client_is_one_flow() {
     for scheduler in [RoundRobin, equipoise_packet::FlowScheduler::Maglev] {
         let mut world = World::new(1, capacity(), settings());
         let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
@@ -318,7 +318,7 @@ fn a_client_is_one_flow_if_it_is_known_by_its_address() {
 }
 
 #[test]
-fn clients_of_a_prefix_are_one_flow_if_they_are_known_by_it() {
+fn with_a_source_prefix_key_clients_sharing_it_are_one_flow() {
     for scheduler in [RoundRobin, equipoise_packet::FlowScheduler::Maglev] {
         let mut world = World::new(1, capacity(), settings());
         let mut spec = vip(1, scheduler, &[1, 2, 3, 4]);
@@ -372,7 +372,7 @@ fn flows_stay_when_the_scheduler_changes() {
 }
 
 #[test]
-fn records_of_a_flood_are_gone_some_time_after_a_restart_too() {
+fn pending_records_of_a_flood_expire_after_a_restart() {
     let file = std::env::temp_dir().join(format!("equipoise-control-flood-{}", std::process::id()));
     let open = || Registry::open(&file, capacity().flows, settings().fleet_seed).unwrap();
     let mut world = World::with_registry(1, capacity(), settings(), open());

@@ -144,7 +144,7 @@ fn a_packet_with_two_other_backends_is_passed_on_twice() {
 }
 
 #[test]
-fn packets_that_begin_flows_or_are_not_of_tcp_stay() {
+fn packets_that_begin_flows_or_are_not_tcp_stay_here() {
     for inner in FAMILIES {
         let to_vip = || Ip::between(CLIENT[inner], VIP[inner]);
         let syn = to_vip().tcp(40_000, 80, flag::SYN, b"");
@@ -162,7 +162,7 @@ fn packets_that_begin_flows_or_are_not_of_tcp_stay() {
 
 /// Otherwise the discovery of the path's MTU would fail for flows that were passed on.
 #[test]
-fn an_error_goes_where_the_flow_is() {
+fn an_icmp_error_is_passed_on_unless_its_flow_is_known() {
     for inner in FAMILIES {
         let quoted = Ip::between(VIP[inner], CLIENT[inner]).tcp(80, 40_000, flag::ACK, b"").bytes();
         let (kind, code) = [(3, 4), (2, 0)][inner];
@@ -200,7 +200,7 @@ fn only_configured_backends_get_packets_and_only_from_balancers() {
 }
 
 #[test]
-fn a_packet_without_a_way_is_dropped_and_one_by_another_interface_redirected() {
+fn packets_without_a_route_are_dropped_and_on_other_interfaces_redirected() {
     let [comes, goes] = on_its_way(&data(0), 0);
     for (ifindex, verdict, count) in
         [(0, XDP_DROP, UNREACHABLE), (ELSEWHERE, XDP_REDIRECT, PASSED_ON)]

@@ -183,7 +183,7 @@ mod tests {
     const BODY: &[u8] = b"4\r\nWiki\r\n6;a=\"b\"\r\npedia \r\nE\r\nin \r\n\r\nchunks.\r\n0\r\nTrailer: x\r\n\r\nGET";
 
     #[test]
-    fn payload_and_end_do_not_depend_on_where_the_bytes_are_cut() {
+    fn payload_and_end_are_found_at_any_read_boundary() {
         for cut in 0..=BODY.len() {
             let (payload, used) = read_all(&[&BODY[..cut], &BODY[cut..]]).unwrap();
             assert_eq!(payload, b"Wikipedia in \r\n\r\nchunks.");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_another_reader_might_read_otherwise_is_refused() {
+    fn ambiguous_or_malformed_chunked_bodies_are_refused() {
         let bad: &[&[u8]] = &[
             b"4\nWiki\r\n0\r\n\r\n",
             b"4\r\nWiki\n0\r\n\r\n",

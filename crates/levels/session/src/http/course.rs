@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_from_the_plan_to_this_node_to_the_last_resort() {
+    fn request_stages_advance_from_planned_to_home_to_last_resort() {
         use Stage::{Home, LastResort, Planned};
         // Course; after a peer is asked; after that peer failed; without a healthy backend.
         let rows = [

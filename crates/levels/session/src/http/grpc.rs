@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_explanation_needs_no_percent_encoding() {
+    fn no_refusal_message_needs_percent_encoding() {
         for reason in Reason::ALL {
             let text = super::super::answer::explain(*reason);
             assert!(text.bytes().all(|byte| matches!(byte, 0x20..=0x7e) && byte != b'%'), "{text}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_code_that_says_whether_to_retry() {
+    fn drop_reasons_map_to_their_grpc_status_codes() {
         let rows = [
             (Reason::NoBackend, Code::Unavailable),
             (Reason::QueueTimeout, Code::Unavailable),

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_whatever_its_case_and_by_its_exact_name() {
+    fn known_field_names_match_exactly_and_case_insensitively() {
         let known = [
             ("te", Field::Te),
             ("via", Field::Via),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_listed_are_told_apart() {
+    fn unlisted_field_names_are_classified_by_underscore_and_origin() {
         for (name, field) in [
             ("", Field::Other),
             ("server", Field::Other),
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_found_wherever_the_bytes_are_cut() {
+    fn the_end_of_a_head_is_found_at_any_read_boundary() {
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nrest";
         for cut in 0..=head.len() {
             let mut scanner = HeadScanner::default();
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn content_length_is_digits_and_fits() {
+    fn content_length_accepts_only_digits_within_u64() {
         assert_eq!(content_length(b"0"), Some(0));
         assert_eq!(content_length(b"007"), Some(7));
         assert_eq!(content_length(b"18446744073709551615"), Some(u64::MAX));
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_left_out_leave_the_others_as_they_were() {
+    fn removed_header_lines_leave_the_other_lines_unchanged() {
         let head = b"X / HTTP/1.1\r\nA: 1\r\nB:2\r\nC:  3 \r\nD: 4\r\n\r\n";
         for mask in 0..16u32 {
             let mut headers = [httparse::EMPTY_HEADER; 8];

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quoted_string_has_to_end() {
+    fn an_unterminated_quoted_string_is_detected() {
         for closed in ["", "for=a", "for=\"a\"", r#"for="a\"b""#, r#"for="\\""#, r#"for=a\"#] {
             assert!(!leaves_quote_open(closed.as_bytes()), "{closed}");
         }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_tell_the_origin_may_be_written_with_underscores() {
+    fn origin_field_names_match_with_hyphens_or_underscores() {
         for name in ["X-Forwarded-Port", "x_forwarded_for", "X-Real-IP", "X_REAL-ip", "Forwarded"] {
             assert!(tells_origin(name), "{name}");
         }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resets_at_once_are_too_many_and_slow_ones_are_not() {
+    fn resets_exceed_the_limit_in_a_burst_but_not_slowly() {
         let begin = Instant::now();
         let at_once = Resets::new(begin);
         (0..RESETS_MAX).for_each(|_| at_once.add(begin));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_taken_once_and_in_order() {
+    fn each_added_request_is_taken_once_and_in_order() {
         let ring = Ring::new();
         let mut next = 0;
         for _ in 0..5 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_agree() {
+    fn two_threads_transfer_every_request_in_order() {
         let ring = Ring::new();
         let all = if cfg!(miri) { 5_000 } else { 200_000 };
         std::thread::scope(|scope| {

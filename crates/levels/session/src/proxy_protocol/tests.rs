@@ -25,7 +25,7 @@ fn binary(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_written_proxy_header_parses_to_the_same_addresses() {
     let v4 = ends("192.0.2.1:65535", "198.51.100.7:443");
     let v6 = ends(
         "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535",
@@ -72,7 +72,7 @@ fn extended(tlvs: &[u8]) -> Result<Option<Box<Extensions>>, Malformed> {
 }
 
 #[test]
-fn extensions_are_read_as_they_are_written() {
+fn written_extensions_read_back_equal_and_unknown_types_are_ignored() {
     let written = with_extensions(&facts());
     for header in [written.clone(), with_checksum(written.clone())] {
         let parsed = parse(&header).unwrap().unwrap();
@@ -92,7 +92,7 @@ fn extensions_are_read_as_they_are_written() {
 }
 
 #[test]
-fn extensions_that_lie_or_repeat_are_refused() {
+fn invalid_or_repeated_extensions_are_refused() {
     let long = |kind: u8, length: u16| {
         [&[kind][..], &length.to_be_bytes(), &vec![b'a'; length.into()]].concat()
     };
@@ -126,7 +126,7 @@ fn extensions_that_lie_or_repeat_are_refused() {
 }
 
 #[test]
-fn no_prefix_of_a_header_is_a_header_or_refused() {
+fn every_prefix_of_a_header_parses_as_incomplete() {
     let mut extended = [0u8; 12 + 3 + 5];
     extended[12..15].copy_from_slice(&[0x04, 0, 5]);
     let extensions = facts();
@@ -147,7 +147,7 @@ fn no_prefix_of_a_header_is_a_header_or_refused() {
 }
 
 #[test]
-fn headers_without_a_client_address_leave_the_connections_own() {
+fn headers_without_a_client_address_announce_no_address() {
     let headers = [
         b"PROXY UNKNOWN\r\n".to_vec(),
         b"PROXY UNKNOWN ffff:f...f:ffff 65535\r\n".to_vec(),
@@ -209,7 +209,7 @@ fn malformed_headers_are_refused() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic_or_want_more_than_the_bound(
+    fn arbitrary_bytes_never_panic_or_need_more_than_the_bound(
         start in 0..5usize,
         noise in proptest::collection::vec(any::<u8>(), 0..300),
     ) {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn priority_then_class_then_arrival() {
+    fn requests_leave_by_priority_then_class_then_arrival() {
         use RequestClass::{Computing, LargeTransfer, Light, SmallTransfer};
         let start = Instant::now();
         // Priority, class, arrival in ms; the place first come first served, and newest first.
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_had_a_backend_comes_before_first_tries_of_its_class() {
+    fn a_repeated_request_precedes_first_attempts_of_its_priority() {
         let start = Instant::now();
         let rank = |priority, ms| {
             let since = start + Duration::from_millis(ms);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_deadline_of_a_priority_is_first_and_the_first_to_arrive_among_equals() {
+    fn within_a_priority_deadline_then_arrival_sets_the_order() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         // Priority, arrival and time to wait in ms; the place.
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdue_queue_is_newest_first_whatever_the_deadlines() {
+    fn an_overdue_queue_serves_the_newest_first_despite_deadlines() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut order = Order::default();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_is_the_least_urgent_and_a_place_is_left_once() {
+    fn pop_last_removes_the_least_urgent_and_leave_works_once() {
         let start = Instant::now();
         let rank = |priority, ms| {
             let since = start + Duration::from_millis(ms);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn it_passes_over_those_that_do_not_take_what_there_is() {
+    fn next_where_skips_requests_that_do_not_match() {
         let start = Instant::now();
         let rank = ranked(0, RequestClass::default(), start);
         let mut order = Order::default();

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use equipoise_core::concurrency::Outcome;
 use equipoise_core::load::RequestClass;
 use equipoise_core::scheduler::prepare;
 use equipoise_core::{Generation, SchedulerKind};
@@ -11,7 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::config::{PassiveHealth, PoolOptions, QueueOptions};
+use crate::config::{Concurrency, PassiveHealth, PoolOptions, QueueOptions};
+use crate::learning::HubThread;
 use crate::live::BackendLive;
 use crate::retry_budget::RetryBudget;
 use crate::snapshot::BackendView;
@@ -106,7 +108,7 @@ fn slot_and_lease(waiter: &Waiter) -> (u32, Lease) {
 }
 
 #[test]
-fn a_permit_goes_to_the_first_that_waits_and_to_no_newcomer() {
+fn a_freed_permit_passes_to_the_first_waiter_not_a_newcomer() {
     let pool = Pool::new(&[1]);
     let held = pool.acquire(0);
     let (first, second) = (pool.join(), pool.join());
@@ -124,7 +126,7 @@ fn a_permit_goes_to_the_first_that_waits_and_to_no_newcomer() {
 }
 
 #[test]
-fn one_that_left_with_a_permit_in_hand_gives_it_on() {
+fn a_leaving_waiter_passes_its_permit_to_the_next() {
     let pool = Pool::new(&[1]);
     let held = pool.acquire(0);
     let (first, second) = (pool.join(), pool.join());
@@ -136,14 +138,14 @@ fn one_that_left_with_a_permit_in_hand_gives_it_on() {
 }
 
 #[test]
-fn a_free_permit_is_found_when_joining() {
+fn a_joining_request_receives_a_free_permit_at_once() {
     let pool = Pool::new(&[1, 2]);
     let _held = (pool.acquire(0), pool.acquire(1));
     assert_eq!(slot_and_lease(&pool.join()).0, 1);
 }
 
 #[test]
-fn one_that_avoids_a_backend_lets_those_behind_have_its_permits() {
+fn a_waiter_that_avoids_a_backend_leaves_permits_to_the_next() {
     let pool = Pool::new(&[1, 1]);
     let (of_first, of_second) = (pool.acquire(0), pool.acquire(1));
     let (avoids, takes_any) = (pool.join_avoiding(Some(0)), pool.join());
@@ -164,7 +166,7 @@ fn the_only_backend_is_not_avoided() {
 }
 
 #[test]
-fn beyond_its_length_the_last_in_order_is_refused() {
+fn a_queue_beyond_its_length_refuses_the_last_in_order() {
     let mut pool = Pool::new(&[1]);
     pool.options.length = 2;
     pool.install(|_| true);
@@ -180,7 +182,7 @@ fn beyond_its_length_the_last_in_order_is_refused() {
 }
 
 #[test]
-fn a_queue_whose_oldest_is_late_serves_the_newest_first_and_refuses_the_oldest() {
+fn a_late_queue_serves_the_newest_first_and_refuses_the_oldest() {
     let mut pool = Pool::new(&[1]);
     // The oldest is late at once.
     pool.options = QueueOptions { wait: Duration::ZERO, length: 2 };
@@ -196,7 +198,7 @@ fn a_queue_whose_oldest_is_late_serves_the_newest_first_and_refuses_the_oldest()
 }
 
 #[test]
-fn a_new_snapshot_hands_out_what_is_free_and_nothing_of_drained_backends() {
+fn a_new_snapshot_hands_out_free_permits_except_of_drained_backends() {
     let mut pool = Pool::new(&[1, 2]);
     pool.install(|at| at == 0);
     let held = pool.acquire(0);
@@ -217,7 +219,7 @@ fn a_new_snapshot_hands_out_what_is_free_and_nothing_of_drained_backends() {
 }
 
 #[test]
-fn a_permit_of_a_backend_that_has_another_number_now_is_handed_out() {
+fn a_freed_permit_of_a_renumbered_backend_is_handed_out() {
     let mut pool = Pool::new(&[1]);
     let held = pool.acquire(0);
     let waiter = pool.join();
@@ -228,7 +230,7 @@ fn a_permit_of_a_backend_that_has_another_number_now_is_handed_out() {
 }
 
 #[test]
-fn a_raised_limit_serves_at_once() {
+fn a_raised_limit_serves_waiting_requests_at_once() {
     let pool = Pool::new(&[1, 1]);
     let _held = (pool.acquire(0), pool.acquire(1));
     let waiters: Vec<_> = (0..4).map(|_| pool.join()).collect();
@@ -244,7 +246,7 @@ fn a_raised_limit_serves_at_once() {
 }
 
 #[test]
-fn a_permit_that_is_given_back_early_serves_another() {
+fn a_permit_given_back_early_serves_another_request() {
     let pool = Pool::new(&[1]);
     let held = pool.acquire(0);
     let waiter = pool.join();
@@ -259,7 +261,7 @@ fn a_permit_that_is_given_back_early_serves_another() {
 }
 
 #[test]
-fn each_kind_of_work_that_has_room_passes_the_other() {
+fn light_and_usual_requests_with_a_free_permit_overtake_each_other() {
     use RequestClass::{Light, SmallTransfer};
     let pool = Pool::new(&[1]);
     let usual = pool.acquire(0);
@@ -282,7 +284,25 @@ fn each_kind_of_work_that_has_room_passes_the_other() {
 }
 
 #[test]
-fn those_that_wait_are_served_by_a_pool_that_no_snapshot_has_any_more() {
+fn only_usual_work_influences_a_learnt_limit() {
+    let (pool, learner) = (Pool::new(&[0]), HubThread::start(1).expect("a thread"));
+    pool.queue.attach(learner.hub());
+    let live = &pool.backends[0].live;
+    live.set_concurrency(Concurrency::Learnt, PATIENCE);
+    let snapshot = Rc::new(pool.snapshot.clone());
+    let take = |work| Lease::acquire_for(work, &snapshot, 0, 0, 0).expect("it has room");
+    let light = take(Work::Light);
+    light.went(Outcome::Answered);
+    drop(light);
+    // The learner has not received the backend, and so discards samples of it.
+    assert!(!live.learning.is_under_way() && live.learning.report().is_none());
+    let _usual = take(Work::Usual);
+    assert!(live.learning.is_under_way());
+    assert!(equipoise_testkit::eventually(|| live.learning.report().is_some()));
+}
+
+#[test]
+fn waiting_requests_are_served_after_their_pool_is_removed() {
     let mut pool = Pool::new(&[1]);
     let (held, first) = (pool.acquire(0), pool.snapshot.clone());
     let waiting = pool.join();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn log_lines_say_where_what_and_why() {
+    fn notices_name_the_pool_backend_event_and_cause() {
         let verdict = |health, checks, first| Verdict { health, checks, first };
         let refused = Some("connection refused".to_owned());
         let down = verdict(Health::Unhealthy, 3, false);

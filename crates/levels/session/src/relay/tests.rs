@@ -64,7 +64,7 @@ async fn turns(
 }
 
 #[tokio::test]
-async fn much_is_spliced_little_is_copied_and_nothing_is_held_between() {
+async fn large_transfers_are_spliced_and_small_transfers_are_copied() {
     let worker = worker();
     let (from, mut source) = socket();
     let (to, mut sink) = socket();
@@ -88,7 +88,7 @@ async fn much_is_spliced_little_is_copied_and_nothing_is_held_between() {
 }
 
 #[test]
-fn what_both_directions_have_come_to_decides_the_end() {
+fn the_states_of_both_directions_determine_the_verdict() {
     use Turn::{Again, Blocked, Ended, ReadFailed, Waiting, WriteFailed};
     let (going, gone, closed) = (None, Some(Reason::ClientGone), Some(Reason::UpstreamClosed));
     // Rows: client to backend; columns: backend to client.
@@ -110,6 +110,6 @@ fn what_both_directions_have_come_to_decides_the_end() {
 }
 
 #[test]
-fn an_idle_connection_costs_little_memory() {
+fn a_relay_takes_at_most_256_bytes() {
     assert!(size_of::<Relay<'_>>() <= 256, "{} bytes", size_of::<Relay<'_>>());
 }

@@ -16,7 +16,7 @@ async fn run(body: &mut SpliceBody, from: &Socket, to: &Socket) -> Result<(), Si
 }
 
 #[tokio::test]
-async fn a_body_is_moved_whole_and_not_a_byte_more() {
+async fn a_splice_moves_exactly_the_bytes_of_the_body() {
     let pipes = Rc::new(Pipes::default());
     let (from, mut source) = socket();
     let (to, mut sink) = socket();
@@ -43,7 +43,7 @@ async fn a_body_is_moved_whole_and_not_a_byte_more() {
 }
 
 #[tokio::test]
-async fn a_body_says_which_side_failed() {
+async fn a_splice_error_identifies_the_side_that_failed() {
     let pipes = Rc::new(Pipes::default());
     let (from, mut source) = socket();
     let (to, sink) = socket();
@@ -61,7 +61,7 @@ async fn a_body_says_which_side_failed() {
 }
 
 #[tokio::test]
-async fn bytes_left_in_a_pipe_reach_nobody_else() {
+async fn a_pipe_with_leftover_bytes_is_not_reused() {
     let pipes = Rc::new(Pipes::default());
     let (from, mut source) = socket();
     source.write_all(b"secret").unwrap();
@@ -74,7 +74,7 @@ async fn bytes_left_in_a_pipe_reach_nobody_else() {
 }
 
 #[test]
-fn pipes_are_bounded_and_few_are_kept() {
+fn the_numbers_of_open_and_pooled_pipes_are_bounded() {
     let pipes = Rc::new(Pipes { open: Cell::new(PIPES_MAX - 1), ..Pipes::default() });
     let last = pipes.take();
     assert!(last.is_some() && pipes.take().is_none());

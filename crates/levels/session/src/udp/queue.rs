@@ -75,7 +75,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn what_a_full_queue_loses_is_told() {
+    fn datagrams_lost_by_a_full_queue_are_counted() {
         let (socket, sender) =
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         socket2::SockRef::from(&socket).set_recv_buffer_size(16 << 10).unwrap();

@@ -11,7 +11,7 @@ use crate::before;
 use crate::common_dispatch::{MARKER, Plan, get, pool, post, seen, with_lines};
 
 #[test]
-fn what_a_peer_fails_before_anything_was_sent_back_is_done_here() {
+fn a_request_is_served_locally_if_its_peer_fails_before_responding() {
     let here = HttpBackend::named("here");
     for failing in
         [Answer::close(), Answer::reset(), Answer::raw("HTTP/1.1 200 O").then(Step::Reset)]
@@ -32,7 +32,7 @@ fn what_a_peer_fails_before_anything_was_sent_back_is_done_here() {
 }
 
 #[test]
-fn a_peer_that_refuses_connections_costs_no_request() {
+fn requests_to_a_peer_that_refuses_connections_are_served_locally() {
     let (here, closed) = (HttpBackend::named("here"), free_port());
     let giver = before(&here, closed.address());
     assert_eq!(giver.ask(get("/")).text(), "here");
@@ -41,7 +41,7 @@ fn a_peer_that_refuses_connections_costs_no_request() {
 }
 
 #[test]
-fn a_post_that_a_peer_may_have_done_is_not_done_again() {
+fn a_post_that_a_peer_may_have_executed_is_not_repeated() {
     let (here, peer) = (HttpBackend::named("here"), HttpBackend::always(Answer::close()));
     let giver = before(&here, peer.address());
     assert_eq!(giver.ask(post("/", "abc")).status(), 502);
@@ -50,7 +50,7 @@ fn a_post_that_a_peer_may_have_done_is_not_done_again() {
 }
 
 #[test]
-fn a_response_that_a_peer_breaks_off_is_cut() {
+fn a_response_truncated_by_a_peer_is_truncated_for_the_client() {
     let half = Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").then(Step::Reset);
     let (here, peer) = (HttpBackend::named("here"), HttpBackend::always(half));
     let giver = before(&here, peer.address());
@@ -61,7 +61,7 @@ fn a_response_that_a_peer_breaks_off_is_cut() {
 }
 
 #[test]
-fn a_peers_session_that_was_closed_meanwhile_is_no_failure() {
+fn a_pooled_connection_closed_by_a_peer_drops_no_request() {
     let here = HttpBackend::named("here");
     let peer = HttpBackend::always(Answer::ok("there").then(Step::Close));
     let giver = before(&here, peer.address());
@@ -73,7 +73,7 @@ fn a_peers_session_that_was_closed_meanwhile_is_no_failure() {
 }
 
 #[test]
-fn a_node_without_its_application_delegates_what_it_would_keep() {
+fn a_node_with_a_drained_application_delegates_its_requests() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
     let giver = Plan::new("a", &here).peers(&[("b", taker.address)]).start();
@@ -89,7 +89,7 @@ fn a_node_without_its_application_delegates_what_it_would_keep() {
 }
 
 #[test]
-fn a_node_whose_application_has_died_has_peers_do_what_it_would_keep() {
+fn a_node_with_a_dead_application_delegates_its_requests() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let taker = Plan::new("b", &there).start();
     for upstream in [Upstream::Exclusive, Upstream::Multiplexed] {
@@ -109,7 +109,7 @@ fn a_node_whose_application_has_died_has_peers_do_what_it_would_keep() {
 }
 
 #[test]
-fn what_a_peer_cannot_do_because_its_application_has_died_is_done_here() {
+fn requests_to_a_peer_with_a_dead_application_are_served_locally() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::named("there"));
     let dead = free_port();
     let mut plan = Plan::new("b", &there);
@@ -130,7 +130,7 @@ fn what_a_peer_cannot_do_because_its_application_has_died_is_done_here() {
 }
 
 #[test]
-fn a_post_that_a_peers_application_may_have_done_is_not_done_here() {
+fn a_post_possibly_executed_by_a_peers_application_is_not_repeated() {
     let (here, there) = (HttpBackend::named("here"), HttpBackend::always(Answer::close()));
     let taker = Plan::new("b", &there).start();
     let giver = before(&here, taker.address);
@@ -140,7 +140,7 @@ fn a_post_that_a_peers_application_may_have_done_is_not_done_here() {
 }
 
 #[test]
-fn what_waits_for_a_peer_that_its_checks_no_longer_find_is_done_here_if_that_does_no_harm() {
+fn idempotent_requests_at_an_unhealthy_peer_are_served_locally() {
     let here = HttpBackend::named("here");
     let gate = Gate::new();
     let held = Answer::ok("there").first(Step::Wait(gate.clone()));

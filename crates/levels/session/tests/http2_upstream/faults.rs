@@ -3,7 +3,8 @@
 use super::*;
 
 #[test]
-fn a_refused_stream_is_retried_whatever_its_method() {
+fn a_refused_stream_is_retried_for_every_method() {
+    const METHODS: [&str; 6] = ["GET", "PUT", "DELETE", "POST", "PATCH", "LOCK"];
     let refusals = Arc::new(AtomicUsize::new(0));
     let count = refusals.clone();
     let backend = Http2Backend::start(move |mut arrived| {
@@ -17,10 +18,12 @@ fn a_refused_stream_is_retried_whatever_its_method() {
         }
     });
     let proxy = plan(&[&backend]).pool(|pool| pool.retry_budget = 1.0).start();
-    for _ in 0..10 {
-        assert_eq!(proxy.ask(post("/", "abc")).text(), "ok");
+    for method in METHODS {
+        for request in [ask(method, "/", ""), ask(method, "/", "Content-Length: 3\r\n") + "abc"] {
+            assert_eq!(proxy.ask(request).text(), "ok", "{method}");
+        }
     }
-    assert_eq!(refusals.load(SeqCst), 20);
+    assert_eq!(refusals.load(SeqCst), 4 * METHODS.len());
     assert_eq!(backend.connections(), 1);
     proxy.assert_drops(&[]);
 }
@@ -39,7 +42,7 @@ fn a_request_that_may_have_been_processed_is_retried_if_it_is_idempotent() {
 }
 
 #[test]
-fn requests_above_the_last_stream_of_a_goaway_are_retried_and_others_end() {
+fn requests_above_the_goaway_stream_are_retried_and_others_complete() {
     let backend = RawBackend::start();
     let proxy = Plan::new(Upstream::Http2, &[backend.address()]).start();
     let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
@@ -71,7 +74,7 @@ fn requests_above_the_last_stream_of_a_goaway_are_retried_and_others_end() {
 }
 
 #[test]
-fn a_backend_that_does_not_speak_http2_is_to_blame() {
+fn a_backend_that_does_not_speak_http2_counts_as_failed() {
     let backend = HttpBackend::echo();
     let proxy = Plan::new(Upstream::Http2, &[backend.address()]).start();
     let reply = proxy.ask(post("/", "abc"));
@@ -123,7 +126,7 @@ fn malformed_responses_are_refused() {
 }
 
 #[test]
-fn a_response_that_is_cut_is_cut_for_the_client() {
+fn a_response_reset_by_the_backend_is_cut_for_the_client() {
     let backend = Http2Backend::start(|mut arrived| async move {
         let mut stream = arrived.respond.send_response(Response::new(()), false).expect("taken");
         stream.send_data("abc".into(), false).expect("it is taken");
@@ -148,7 +151,7 @@ fn a_response_that_is_cut_is_cut_for_the_client() {
 }
 
 #[test]
-fn a_client_that_leaves_cancels_its_stream_alone() {
+fn a_leaving_client_cancels_only_its_own_stream() {
     let (cancelled, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (at_backend, go) = (cancelled.clone(), count.clone());
     let backend = Http2Backend::start(move |mut arrived| {
@@ -191,7 +194,7 @@ fn a_client_that_leaves_cancels_its_stream_alone() {
 }
 
 #[test]
-fn a_connection_on_which_nothing_comes_gets_no_further_streams() {
+fn a_silent_connection_gets_no_further_streams() {
     let backend = RawBackend::start();
     let within = Duration::from_millis(5100);
     let proxy = Plan::new(Upstream::Http2, &[backend.address()])
@@ -212,7 +215,7 @@ fn a_connection_on_which_nothing_comes_gets_no_further_streams() {
 }
 
 #[test]
-fn a_retry_at_a_silent_backend_opens_a_connection_of_its_own() {
+fn a_retry_at_a_silent_backend_opens_a_new_connection() {
     // The kernel accepts connections; no settings follow.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("it is bound");

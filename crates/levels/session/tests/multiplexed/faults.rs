@@ -9,7 +9,7 @@ use crate::common::{get, request};
 use crate::{everybody_gets_their_own, multiplex_faults, multiplexed};
 
 #[test]
-fn a_session_that_dies_has_the_requests_behind_answered_elsewhere() {
+fn requests_on_a_dead_session_are_retried_on_another() {
     let backend = HttpBackend::start(|r| match r.on_connection {
         0..5 => Answer::ok(r.head.target()),
         _ if r.connection % 2 == 0 => Answer::close(),
@@ -28,7 +28,7 @@ fn a_session_that_dies_has_the_requests_behind_answered_elsewhere() {
 }
 
 #[test]
-fn a_broken_answer_is_the_failure_of_its_own_request_only() {
+fn a_malformed_response_fails_only_its_own_request() {
     let backend = HttpBackend::start(|r| match r.head.target() {
         "/bad" => Answer::raw("HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\nx"),
         target => Answer::ok(target),
@@ -52,7 +52,7 @@ fn a_broken_answer_is_the_failure_of_its_own_request_only() {
 }
 
 #[test]
-fn the_body_of_an_answer_to_head_is_no_other_clients_answer() {
+fn a_body_after_a_head_response_reaches_no_other_client() {
     let other = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL";
     let with_body = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{other}", other.len());
     let backend = HttpBackend::start(move |r| match r.head.method() {
@@ -77,7 +77,7 @@ fn the_body_of_an_answer_to_head_is_no_other_clients_answer() {
 }
 
 #[test]
-fn a_request_behind_an_answer_with_a_surplus_is_answered_elsewhere() {
+fn a_request_behind_a_response_with_surplus_bytes_is_retried() {
     for surplus in ["surplus", "HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n"] {
         let (gate, at_gate) = (Gate::new(), Gate::new());
         let front = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfront{surplus}");
@@ -107,7 +107,7 @@ fn a_request_behind_an_answer_with_a_surplus_is_answered_elsewhere() {
 }
 
 #[test]
-fn a_backend_whose_answers_cannot_be_framed_for_certain_is_multiplexed_no_more() {
+fn a_backend_with_ambiguous_framing_is_no_longer_multiplexed() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     for (name, answer, status) in [
         ("a surplus", format!("{ok}x"), 200),
@@ -147,7 +147,7 @@ fn a_backend_whose_answers_cannot_be_framed_for_certain_is_multiplexed_no_more()
 }
 
 #[test]
-fn a_backend_that_speaks_unasked_is_multiplexed_no_more_and_one_that_closes_is() {
+fn unsolicited_bytes_end_multiplexing_and_a_close_does_not() {
     for (name, step, faults) in [
         ("a byte", Step::Send(b"x".to_vec()), 1),
         ("its end", Step::Close, 0),

@@ -15,7 +15,7 @@ fn count(proxy: &Proxy, of: fn(&BackendStats) -> &Counter) -> u64 {
 }
 
 #[test]
-fn nobody_waits_behind_a_slow_answer_for_ever() {
+fn requests_do_not_wait_behind_a_slow_response() {
     let gate = Gate::new();
     let slow = Answer::ok("slow").first(Step::Wait(gate.clone()));
     let backend = HttpBackend::start(move |r| match r.head.target() {
@@ -39,7 +39,7 @@ fn nobody_waits_behind_a_slow_answer_for_ever() {
 }
 
 #[test]
-fn a_slow_path_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
+fn a_slow_path_gets_exclusive_sessions_and_other_paths_share() {
     let gate = Gate::new();
     let slow = Answer::ok("slow").first(Step::Wait(gate.clone()));
     let backend = HttpBackend::start(move |r| match r.head.target().split('?').next() {
@@ -74,7 +74,7 @@ fn a_slow_path_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
 
 /// Responses larger than 64 KiB, and responses of unknown length.
 #[test]
-fn a_path_with_large_responses_gets_sessions_of_its_own_and_the_others_go_on_sharing() {
+fn a_path_with_large_responses_gets_exclusive_sessions() {
     const LARGE_BYTES: usize = 200_000;
     const MORE: u64 = 10;
     let gate = Gate::new();
@@ -119,7 +119,7 @@ fn a_path_with_large_responses_gets_sessions_of_its_own_and_the_others_go_on_sha
 }
 
 #[test]
-fn a_request_behind_a_hand_over_is_tried_again_and_counted_as_repeated() {
+fn a_request_behind_a_handed_over_session_is_retried_and_counted() {
     const LARGE_BYTES: usize = 200_000;
     let (first, second, at_gate) = (Gate::new(), Gate::new(), Gate::new());
     let body = Pattern::bytes(1, LARGE_BYTES);
@@ -173,7 +173,7 @@ fn slow_in(every: u64, slow: Duration) -> HttpBackend {
 }
 
 #[test]
-fn rare_slow_answers_anywhere_leave_the_sharing_and_the_sessions_as_they_are() {
+fn rare_slow_responses_do_not_end_session_sharing() {
     let (clients, requests, every) = (24, 250, 100);
     let backend = slow_in(every, Duration::from_millis(50));
     let proxy = multiplexed(backend.address()).start();
@@ -191,7 +191,7 @@ fn rare_slow_answers_anywhere_leave_the_sharing_and_the_sessions_as_they_are() {
 }
 
 #[test]
-fn sharing_falls_to_exclusive_sessions_if_many_answers_are_slow() {
+fn many_slow_responses_reduce_sharing_to_exclusive_sessions() {
     let (clients, requests) = (24, 100);
     let backend = slow_in(2, Duration::from_millis(5));
     let proxy = multiplexed(backend.address()).start();
@@ -204,7 +204,7 @@ fn sharing_falls_to_exclusive_sessions_if_many_answers_are_slow() {
 }
 
 #[test]
-fn a_session_is_used_again_once_a_late_answer_and_those_behind_it_have_come() {
+fn a_session_is_reused_after_its_late_responses_arrive() {
     let (gate, at_gate) = (Gate::new(), Gate::new());
     let reached = Answer::default().then(Step::Open(at_gate.clone()));
     let late = reached.then(Step::Wait(gate.clone()));
@@ -235,7 +235,7 @@ fn a_session_is_used_again_once_a_late_answer_and_those_behind_it_have_come() {
 }
 
 #[test]
-fn answers_behind_one_that_was_handed_over_are_no_fault() {
+fn responses_behind_a_handed_over_response_are_no_fault() {
     let (first, second, at_gate) = (Gate::new(), Gate::new(), Gate::new());
     let reached = Answer::default().then(Step::Open(at_gate.clone()));
     let begun = reached
@@ -268,7 +268,7 @@ fn answers_behind_one_that_was_handed_over_are_no_fault() {
 }
 
 #[test]
-fn nobody_waits_behind_a_client_that_does_not_read() {
+fn requests_do_not_wait_behind_a_client_that_does_not_read() {
     let backend = HttpBackend::start(|r| match r.head.target() {
         "/large" => Answer::pattern(1, 100 << 20),
         target => Answer::ok(target),

@@ -17,9 +17,9 @@ use crate::common_dispatch;
 use crate::{hold, holding, limited, started, targets, wait_for};
 
 both_upstreams! {
-    those_that_wait_are_served_in_the_order_in_which_they_came,
+    waiting_requests_are_served_in_order_of_arrival,
     a_front_door_of_higher_priority_is_served_first,
-    a_request_with_less_time_of_its_own_is_served_first,
+    a_request_with_an_earlier_deadline_is_served_first,
     a_request_that_waits_too_long_is_refused,
     a_request_that_finds_a_full_queue_is_refused_at_once,
     a_client_that_leaves_while_it_waits_is_not_served,
@@ -37,7 +37,7 @@ fn second_door(proxy: &mut Proxy, set: impl Fn(&mut FrontDoor)) -> (SocketAddr, 
     (port.address(), port)
 }
 
-fn those_that_wait_are_served_in_the_order_in_which_they_came(mode: Upstream) {
+fn waiting_requests_are_served_in_order_of_arrival(mode: Upstream) {
     let gate = Gate::new();
     let backend = holding(&gate);
     let proxy = limited(mode, &[backend.address()], 1);
@@ -74,7 +74,7 @@ fn a_front_door_of_higher_priority_is_served_first(mode: Upstream) {
     assert_eq!(targets(&backend), ["/held", "/high-1", "/high-2", "/low-1", "/low-2"]);
 }
 
-fn a_request_with_less_time_of_its_own_is_served_first(mode: Upstream) {
+fn a_request_with_an_earlier_deadline_is_served_first(mode: Upstream) {
     let gate = Gate::new();
     let backend = holding(&gate);
     let mut proxy = limited(mode, &[backend.address()], 1);
@@ -163,7 +163,7 @@ fn a_pipelined_request_waits_and_both_are_served(mode: Upstream) {
 }
 
 #[test]
-fn a_retry_waits_for_another_backend_before_those_that_came_later() {
+fn a_retry_waits_for_another_backend_while_a_later_request_passes() {
     let (gate, fails) = (Gate::new(), Gate::new());
     let answer = Answer::close().first(Step::Wait(fails.clone()));
     let failing = HttpBackend::start(move |request| match request.number {
@@ -192,7 +192,7 @@ fn a_retry_waits_for_another_backend_before_those_that_came_later() {
 }
 
 #[test]
-fn a_peers_check_of_this_node_waits_behind_no_request() {
+fn a_health_check_from_a_peer_does_not_enter_the_queue() {
     let gate = Gate::new();
     let backend = holding(&gate);
     // Peers are recognized by their addresses.

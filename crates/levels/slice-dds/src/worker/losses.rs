@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_loss_is_told_at_once_and_then_together_now_and_then() {
+    fn a_loss_is_logged_immediately_and_further_losses_every_ten_seconds() {
         let mut losses = Losses::default();
         let mut at = |seconds, full: u64, late: u64| {
             let counts = [("queue_full".to_string(), full), ("late".to_string(), late)];

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_for_who_is_passed_by_is_bounded_by_bytes_and_by_key() {
+    fn replies_kept_for_bypassed_clients_are_bounded_by_bytes_and_key() {
         let bounds = Bounds { bytes: 100, depth: 2 };
         let mut kept = Kept::default();
         assert!(kept.add(7, 10, bounds) && kept.add(7, 10, bounds));

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_goes_out_with_a_key_as_well_only_while_a_program_needs_it() {
+    fn keyed_replies_are_written_only_while_a_reader_needs_the_key() {
         let (worker, client, program) = (topics(30), topics(30), topics(30));
         let outlets = Outlets::new(&worker).unwrap();
         let of_keyed = || outlets.keyed.as_ref().unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_reads_the_replies_of_a_worker_of_the_version_before() {
+    fn a_client_reads_replies_of_a_worker_of_the_previous_version() {
         let (client, before) = (topics(31), topics(31));
         let mut ours = ReplyReaders::new(&client).unwrap();
         let outlet = Outlet::new(keyed(&before), true, &[]).unwrap();

@@ -124,13 +124,13 @@ impl Renewed {
 
 #[cfg(test)]
 mod tests {
-    use equipoise_dds::{Domain, Participant, Settings, items};
+    use equipoise_dds::{Domain, Participant, Sample, Settings, items};
 
     use super::*;
     use crate::stream::item_qos;
 
     #[test]
-    fn what_is_written_while_writers_take_turns_comes_once_and_each_ends() {
+    fn samples_written_while_writers_rotate_arrive_exactly_once_and_old_writers_end() {
         let settings = Settings { interfaces: vec!["lo".into()], ..Settings::default() };
         let domain = Domain::open(93, &settings).unwrap();
         let participant = Participant::new(domain, &[]).unwrap();
@@ -138,7 +138,8 @@ mod tests {
         let qos = item_qos(equipoise_slice::Group::BASE, Vec::new());
         let reader = topic.reader(&qos).unwrap();
         let writer = Renewed::new(&topic, qos, true).unwrap();
-        let (mut taken, mut samples, mut written) = (0, Vec::new(), 0_i64);
+        let (mut taken, mut samples, mut written) = (Vec::new(), Vec::new(), 0_i64);
+        let id = |sample: Sample| items::Reply::decode(sample.cdr()).unwrap().id;
         let mut cdr = Vec::new();
         let end = Instant::now() + Duration::from_secs(60);
         let mut most = 0;
@@ -157,19 +158,30 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(2));
             }
             reader.take(&mut samples).unwrap();
-            taken += samples.drain(..).count();
+            taken.extend(samples.drain(..).map(id));
             most = most.max(reader.writers().unwrap().len());
             let now = Arc::as_ptr(&writer.now());
             if met.last() != Some(&now) {
                 met.push(now);
             }
         }
-        while taken < written as usize {
-            assert!(Instant::now() < end, "{taken} of {written}");
+        // An old writer ends at a look, when all its samples are acknowledged.
+        while taken.len() < written as usize || !writer.turn.lock().unwrap().last.is_empty() {
+            assert!(Instant::now() < end, "{} of {written}, {:?}", taken.len(), writer.turn);
             reader.take(&mut samples).unwrap();
-            taken += samples.drain(..).count();
+            taken.extend(samples.drain(..).map(id));
+            writer.look();
         }
-        assert_eq!(taken, written as usize);
+        // The reader learns of the ends soon after them.
+        let present = |turn: &Turn| 1 + usize::from(turn.next.is_some());
+        while reader.writers().unwrap().len() != present(&writer.turn.lock().unwrap()) {
+            assert!(Instant::now() < end, "{:?}", reader.writers());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        reader.take(&mut samples).unwrap();
+        taken.extend(samples.drain(..).map(id));
+        taken.sort_unstable();
+        assert!(taken.iter().copied().eq(0..written), "each once: {} of {written}", taken.len());
         assert!((2..=3).contains(&most), "{most} at a time");
     }
 }

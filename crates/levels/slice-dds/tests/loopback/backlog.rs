@@ -101,11 +101,11 @@ fn a_queue_changes_hands(domain: u32, order: Order) -> usize {
 }
 
 #[test]
-fn what_waits_goes_to_a_worker_that_joins_and_who_leaves_finishes_only_what_it_started() {
+fn queued_items_move_to_a_joining_worker_when_their_owner_leaves() {
     assert_eq!(a_queue_changes_hands(36, Order::Free), ITEMS - 1);
 }
 
 #[test]
-fn in_strict_order_what_waits_is_done_in_its_order_when_the_source_has_finished_its_item() {
+fn in_strict_order_moved_items_are_processed_after_the_sources_item() {
     assert_eq!(a_queue_changes_hands(37, Order::Strict), ITEMS - ITEMS / SLICES as usize);
 }

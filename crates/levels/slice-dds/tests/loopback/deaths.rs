@@ -50,7 +50,7 @@ fn is_connected(cluster: &Cluster, port: u16, workers: usize) {
 }
 
 #[test]
-fn the_end_of_a_worker_is_known_long_before_its_lease_is_over() {
+fn the_end_of_a_worker_is_detected_before_its_lease_expires() {
     let (cluster, port) = cluster(91, Order::Free);
     let one = cluster.worker("one", Duration::ZERO);
     let two = cluster.worker("two", Duration::ZERO);
@@ -77,7 +77,7 @@ fn the_end_of_a_worker_is_known_long_before_its_lease_is_over() {
 }
 
 #[test]
-fn a_connection_that_is_reset_ends_no_worker() {
+fn a_reset_connection_does_not_make_its_worker_lost() {
     let (cluster, port) = cluster(93, Order::Free);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -103,7 +103,7 @@ fn a_connection_that_is_reset_ends_no_worker() {
 }
 
 #[test]
-fn strangers_on_the_port_end_nobody_and_are_bounded_and_counted() {
+fn foreign_connections_end_no_worker_and_are_limited_and_counted() {
     let (cluster, port) = cluster(95, Order::Free);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -181,7 +181,7 @@ impl Process for Writes {
 }
 
 #[test]
-fn a_sink_that_compares_tokens_refuses_what_a_worker_writes_that_was_given_up() {
+fn a_sink_refuses_writes_with_the_token_of_a_lost_worker() {
     let (cluster, port) = cluster(96, Order::Strict);
     let sink = Arc::<Mutex<Sink>>::default();
     let ((begun, begins), (go, goes_on)) = (channel(), channel());

@@ -40,7 +40,7 @@ const STRANGE: StructType = StructType {
 };
 
 #[test]
-fn what_makes_no_sense_is_counted_and_harms_nobody() {
+fn invalid_items_and_messages_are_counted_and_valid_items_processed() {
     let cluster = Cluster::new(48, Duration::ZERO);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -117,7 +117,7 @@ fn what_makes_no_sense_is_counted_and_harms_nobody() {
 }
 
 #[test]
-fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
+fn endpoints_with_incompatible_types_or_qos_are_counted() {
     let cluster = Cluster::new(101, Duration::ZERO);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -161,7 +161,7 @@ fn who_is_kept_apart_by_what_its_type_is_made_of_or_by_its_qos_is_counted() {
 }
 
 #[test]
-fn a_slow_worker_holds_up_nobody_else() {
+fn a_slow_worker_does_not_delay_other_workers() {
     let cluster = Cluster::with(49, |options| {
         // The worker is slow, but not stuck.
         options.policy.stuck = Duration::from_secs(3600);
@@ -199,7 +199,7 @@ fn a_slow_worker_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_move() {
+fn a_program_that_acknowledges_nothing_blocks_only_its_own_slices() {
     let cluster = Cluster::where_some_are_lost(50);
     let mute = cluster.worker_of("mute", mute_program());
     let _good = cluster.worker("good", Duration::ZERO);
@@ -239,7 +239,7 @@ fn a_program_that_acknowledges_nothing_holds_up_only_its_own_slices_until_they_m
 }
 
 #[test]
-fn a_program_that_acknowledges_nothing_is_called_stuck_and_loses_its_slices() {
+fn a_program_that_acknowledges_nothing_is_reported_stuck_and_loses_slices() {
     let cluster = Cluster::with(39, |options| {
         options.protocol.lease = SOON;
         options.round = Duration::from_millis(200);

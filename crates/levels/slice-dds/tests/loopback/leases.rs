@@ -11,7 +11,7 @@ use equipoise_slice_dds::worker::{Program, Threads, WorkerError};
 use crate::cluster::{Cluster, Load, PATIENCE};
 
 #[test]
-fn a_worker_whose_program_panics_ends_and_others_do_its_items() {
+fn a_panicking_program_ends_its_worker_and_another_processes_its_items() {
     let cluster = Cluster::where_some_are_lost(51);
     let panics = |item: &DataItem<'_>| {
         assert!(item.id != 7, "of 7 it knows nothing");
@@ -33,7 +33,7 @@ fn a_worker_whose_program_panics_ends_and_others_do_its_items() {
 }
 
 #[test]
-fn who_leaves_is_left_though_balancing_is_far_off() {
+fn a_leaving_worker_loses_its_slices_before_the_next_balancing_round() {
     let cluster = Cluster::new(52, Duration::from_secs(3600));
     let one = cluster.worker("one", Duration::ZERO);
     let two = cluster.worker("two", Duration::ZERO);
@@ -43,8 +43,7 @@ fn who_leaves_is_left_though_balancing_is_far_off() {
 }
 
 #[test]
-fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_an_incarnation_that_is_over()
- {
+fn a_program_receives_no_item_while_its_worker_is_fenced() {
     let mut cluster = Cluster::with(53, |options| {
         options.protocol.lease = Duration::from_millis(700);
         options.protocol.retire = Duration::from_secs(3);
@@ -81,7 +80,7 @@ fn a_program_is_given_nothing_while_the_lease_has_lapsed_and_nothing_of_an_incar
 }
 
 #[test]
-fn two_clients_of_one_number_have_each_its_own_replies() {
+fn two_clients_with_one_number_each_receive_their_own_replies() {
     let cluster = Cluster::new(54, Duration::ZERO);
     let one = cluster.worker("one", Duration::ZERO);
     cluster.eventually("all slices have owners", || cluster.all_owned());

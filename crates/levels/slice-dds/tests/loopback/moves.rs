@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use equipoise_slice::SliceId;
@@ -54,7 +56,7 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
 }
 
 #[test]
-fn a_worker_that_is_gone_is_succeeded_and_every_item_is_answered_once() {
+fn a_lost_worker_is_replaced_and_every_item_is_answered_once() {
     let cluster = Cluster::where_some_are_lost(42);
     let one = cluster.worker("one", Duration::from_micros(300));
     let two = cluster.worker("two", Duration::from_micros(300));
@@ -77,7 +79,7 @@ fn a_worker_that_is_gone_is_succeeded_and_every_item_is_answered_once() {
 }
 
 #[test]
-fn a_worker_that_joins_gets_its_share_and_one_that_leaves_keeps_nothing() {
+fn a_joining_worker_receives_slices_and_a_leaving_worker_keeps_none() {
     let cluster = Cluster::new(43, Duration::from_millis(200));
     let one = cluster.worker("one", Duration::from_millis(2));
     cluster.eventually("all slices have owners", || cluster.all_owned());
@@ -107,7 +109,7 @@ fn a_worker_that_joins_gets_its_share_and_one_that_leaves_keeps_nothing() {
 }
 
 #[test]
-fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_more() {
+fn a_crashing_program_receives_its_unacknowledged_items_again() {
     let python = std::process::Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
         println!("skipped: there is no python3");
@@ -115,7 +117,10 @@ fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_mo
     }
     let cluster = Cluster::new(44, Duration::ZERO);
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/worker.py");
+    let starts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&starts);
     let program = Program::start(move || {
+        counted.fetch_add(1, Relaxed);
         let mut command = std::process::Command::new("python3");
         command.arg(&script).args(["--crash-after", "40"]);
         command
@@ -138,11 +143,13 @@ fn a_program_that_dies_again_and_again_gets_what_it_had_not_acknowledged_once_mo
     let mut ids: Vec<_> = others.iter().map(|answer| answer.id).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..100).collect::<Vec<_>>());
+    let starts = starts.load(Relaxed);
+    assert!(starts >= 3, "101 items, and a crash after each 40: {starts} starts");
     worker.stop().unwrap();
 }
 
 #[test]
-fn what_only_waits_is_hardly_published_again_and_never_done_twice() {
+fn queued_items_are_rarely_republished_and_never_processed_twice() {
     let cluster = Cluster::new(40, Duration::ZERO);
     let _slow = cluster.worker("slow", Duration::from_millis(10));
     cluster.eventually("all slices have owners", || cluster.all_owned());

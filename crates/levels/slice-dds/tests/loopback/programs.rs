@@ -80,7 +80,7 @@ while read := os.read(0, 65536):
 '";
 
 #[test]
-fn an_item_that_ends_its_program_again_and_again_is_set_aside_and_no_other_is() {
+fn only_items_that_repeatedly_end_their_program_are_quarantined() {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
         println!("skipped: there is no python3");
@@ -126,7 +126,7 @@ const NOT_YET: &str = "echo >> starts; [ -e database ] || exit 1; \
                        while read -r kind job slice id sender time message; do echo $job $message; done";
 
 #[test]
-fn a_program_that_ends_before_it_reads_costs_no_item_anything() {
+fn a_program_that_ends_before_reading_quarantines_no_item() {
     let cluster = Cluster::new(99, Duration::ZERO);
     let traces = Traces::new("slice-startless");
     let aside = SetAside { after: 2, folder: None };
@@ -158,8 +158,7 @@ const HANGS: &str = "
     done";
 
 #[test]
-fn what_a_hanging_program_had_is_done_once_and_in_its_order_when_it_is_killed_whoever_takes_its_slices()
- {
+fn items_of_a_killed_program_are_processed_once_and_in_order() {
     let cluster = Cluster::with_order(100, Duration::ZERO, Order::Strict);
     let traces = Traces::new("slice-hangs");
     let one = shell(&cluster, "one", HANGS, &traces, SetAside::default());

@@ -127,7 +127,7 @@ impl Payer {
 }
 
 #[test]
-fn the_states_of_killed_workers_are_those_of_a_run_without_faults() {
+fn the_states_of_killed_workers_equal_a_run_without_faults() {
     let kills = std::env::var("SLICE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let here = Here { order: Order::Stateful, more: MORE, ..HERE };
     let mut stage = Stage::new(DOMAIN, Times::SHORT, here, &WORKERS);
@@ -190,7 +190,7 @@ fn with_a_folder_the_states_outlive_all_workers_and_the_store() {
 }
 
 #[test]
-fn a_folder_that_fails_stops_nothing() {
+fn a_failing_checkpoint_folder_loses_no_state() {
     let here = Here { order: Order::Stateful, more: MORE_FOLDER, ..HERE };
     let mut stage = Stage::bare(DOMAIN_FAILING, Times::SHORT, here);
     let folder = stage.root().join("kept");

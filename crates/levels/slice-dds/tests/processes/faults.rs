@@ -121,7 +121,7 @@ fn a_target_that_is_killed_at_any_step_loses_nothing() {
 }
 
 #[test]
-fn a_controller_that_is_killed_at_any_step_is_succeeded_and_nothing_is_done_twice() {
+fn a_controller_killed_at_any_step_is_replaced_without_repeated_items() {
     let steps = [
         "Sends prepare",
         "Sent prepare",
@@ -139,13 +139,13 @@ fn a_controller_that_is_killed_at_any_step_is_succeeded_and_nothing_is_done_twic
 
 /// Items arrive faster than workers process them, so waiting items move with their slice.
 #[test]
-fn a_source_that_is_killed_while_it_hands_over_what_waits_loses_nothing() {
+fn a_source_killed_while_handing_over_queued_items_loses_no_item() {
     let queueing = Here { work_ms: 4, ..HERE };
     kill_where(98, Times::SHORT, queueing, Party::Source, &["Sends tail", "Sent tail"]);
 }
 
 #[test]
-fn a_target_that_is_killed_while_it_is_handed_what_waits_loses_nothing() {
+fn a_target_killed_while_receiving_queued_items_loses_no_item() {
     let queueing = Here { work_ms: 4, order: Order::Strict, ..HERE };
     kill_where(99, Times::SHORT, queueing, Party::Target, &["Received tail", "Sent active"]);
 }
@@ -163,14 +163,14 @@ fn a_target_that_is_killed_before_it_has_the_state_loses_nothing() {
 }
 
 #[test]
-fn a_controller_that_is_killed_while_state_moves_is_succeeded_and_nothing_is_done_twice() {
+fn a_controller_killed_while_state_moves_is_replaced_without_repeated_items() {
     let steps = ["Received cut", "Received active"];
     let twice = kill_at(97, Times::LONG, Order::Stateful, Party::Controller, &steps);
     assert_eq!(twice, 0, "no worker was lost");
 }
 
 #[test]
-fn of_two_controllers_with_one_store_one_moves_slices_and_who_was_stopped_moves_none() {
+fn of_two_controllers_with_one_store_only_the_leader_moves_slices() {
     let folder = equipoise_testkit::Folder::new("slice-etcd");
     let Some(etcd) = equipoise_testkit::EtcdMembers::start(folder.root(), 1, "http", &[]) else {
         return;

@@ -59,6 +59,11 @@ impl Load {
         }
     }
 
+    /// Number of published items. Ids count from 0.
+    pub(crate) fn published(&self) -> i64 {
+        self.published.load(Relaxed)
+    }
+
     /// Stops publishing, and checks that every item has one reply.
     pub(crate) fn finish(self) -> Outcome {
         self.stop.store(true, Relaxed);

@@ -68,8 +68,8 @@ fn most_kb(pid: u32, client: &mut Client, thousands: std::ops::Range<i64>) -> u6
 
 #[test]
 #[ignore = "a measurement: on a busy machine the plateau is reached later and is higher"]
-fn a_workers_memory_has_a_plateau_however_many_items_it_does() {
-    let (_stage, pid, mut client) = begun(60, REMEMBER);
+fn a_workers_memory_reaches_a_plateau_under_continuous_load() {
+    let (_stage, pid, mut client) = begun(69, REMEMBER);
     // Until every part that an item needs has been used once.
     let plateau = most_kb(pid, &mut client, 0..60);
     let later = most_kb(pid, &mut client, 60..140);
@@ -79,13 +79,13 @@ fn a_workers_memory_has_a_plateau_however_many_items_it_does() {
 #[test]
 #[ignore = "a measurement: prints the plateau at the defaults"]
 fn a_workers_memory_at_the_defaults() {
-    let (_stage, pid, mut client) = begun(60, Duration::from_secs(30));
+    let (_stage, pid, mut client) = begun(71, Duration::from_secs(30));
     println!("the most: {} KiB", most_kb(pid, &mut client, 0..600));
 }
 
 #[test]
-fn a_worker_gives_back_what_large_items_had() {
-    let (_stage, pid, mut client) = begun(61, REMEMBER);
+fn a_worker_releases_the_memory_of_large_items() {
+    let (_stage, pid, mut client) = begun(70, REMEMBER);
     publish(&mut client, 0..2_000, b"an item");
     let before = resident_kb(pid);
     let large = vec![7; 1 << 20];

@@ -9,11 +9,11 @@ use crate::role::{Times, stream};
 use crate::stage::{HERE, PATIENCE, Stage};
 
 #[test]
-fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
+fn a_taken_worker_name_is_refused_until_its_holder_is_lost() {
     // The first worker is lost while it is paused, and not before.
     let times = Times { lease: Duration::from_secs(4), ..Times::SHORT };
-    let mut stage = Stage::new(58, times, HERE, &["one", "two"]);
-    let load = Load::start(stream(58, "lo", 0), std::thread::spawn);
+    let mut stage = Stage::new(68, times, HERE, &["one", "two"]);
+    let load = Load::start(stream(68, "lo", 0), std::thread::spawn);
     let before = stage.settled("controller", &["one", "two"]);
     let pid = stage.of("one").ask("process").unwrap();
     stage.start_as("twin", "worker", "one");
@@ -59,7 +59,7 @@ fn the_second_of_two_workers_of_one_name_is_refused_until_the_first_is_gone() {
 }
 
 #[test]
-fn a_worker_that_starts_anew_has_its_place_though_the_controller_stands_still_meanwhile() {
+fn a_restarted_worker_is_admitted_although_the_controller_was_paused() {
     let mut stage = Stage::new(92, Times::SHORT, HERE, &["one"]);
     stage.of("one").signal(Signal::KILL);
     stage.start("worker", "one");

@@ -229,6 +229,7 @@ fn run_client() {
     let mut load = Some(Load::start(stream_of_role(), std::thread::spawn));
     answer_lines(|word, _| match word {
         "finish" => load.take().unwrap().finish().published.to_string(),
+        "published" => load.as_ref().unwrap().published().to_string(),
         _ => {
             load.as_ref().unwrap().published_more(50);
             "published".into()

@@ -340,11 +340,20 @@ impl<P: Place> Stage<P> {
         for entry in std::fs::read_dir(self.folder.root()).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "done") {
-                for id in std::fs::read(path).unwrap().chunks_exact(8) {
-                    *done.entry(i64::from_le_bytes(id.try_into().unwrap())).or_default() += 1;
-                }
+                ids(&path).for_each(|id| *done.entry(id).or_default() += 1);
             }
         }
         done
     }
+
+    /// Ids of the items that a worker processed, in order.
+    pub(crate) fn done_by(&self, worker: &str) -> Vec<i64> {
+        ids(&self.folder.root().join(format!("{worker}.done"))).collect()
+    }
+}
+
+fn ids(done: &Path) -> impl Iterator<Item = i64> {
+    let bytes = std::fs::read(done).unwrap();
+    let ids = bytes.chunks_exact(8).map(|id| i64::from_le_bytes(id.try_into().unwrap()));
+    ids.collect::<Vec<_>>().into_iter()
 }

@@ -28,10 +28,11 @@
 //! Deviations of one round add up before they are squared, as they have one cause.
 //!
 //! # Source
-//! Cochran, "Sampling Techniques", 1977, section 6.3 (the variance of a ratio). Robbins, "The empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference",
-//! JASA 1983, section 4 (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the
-//! risk of Bayes and empirical Bayes estimators", JASA 1972 (limited translation). Deviates: counts
-//! are faded exponentially, so their effective size is Kish's.
+//! Cochran, "Sampling Techniques", 1977, section 6.3 (the variance of a ratio). Robbins, "The
+//! empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference", JASA 1983,
+//! section 4 (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the risk of Bayes
+//! and empirical Bayes estimators", JASA 1972 (limited translation). Deviates: counts are faded
+//! exponentially, so their effective size is Kish's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

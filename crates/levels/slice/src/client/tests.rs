@@ -13,7 +13,7 @@ fn client(pending_max: usize) -> Client<&'static str> {
 }
 
 #[test]
-fn an_item_comes_again_with_its_position_until_there_is_a_reply() {
+fn an_item_is_republished_with_its_position_until_it_is_answered() {
     let mut client = client(10);
     let first = client.publish(at(0), 1, SliceId(3), "one").unwrap();
     let second = client.publish(at(40), 2, SliceId(3), "two").unwrap();
@@ -29,7 +29,7 @@ fn an_item_comes_again_with_its_position_until_there_is_a_reply() {
 }
 
 #[test]
-fn a_second_reply_is_told_from_the_first() {
+fn a_second_reply_and_an_unknown_id_are_reported_as_duplicates() {
     let mut client = client(10);
     client.publish(at(0), 1, SliceId(3), "one").unwrap();
     assert!(matches!(client.reply(at(1), 1), Reply::First { .. }));
@@ -39,7 +39,7 @@ fn a_second_reply_is_told_from_the_first() {
 }
 
 #[test]
-fn positions_count_by_writer_and_there_is_one_for_each_group() {
+fn positions_are_counted_per_writer_and_each_group_has_a_writer() {
     let mut client = client(10);
     let writers = [1, 2, 65].map(|slice| {
         let item = client.publish(at(0), u64::from(slice), SliceId(slice), "x").unwrap();
@@ -52,7 +52,7 @@ fn positions_count_by_writer_and_there_is_one_for_each_group() {
 }
 
 #[test]
-fn a_client_takes_no_more_than_it_may_keep_and_no_id_twice() {
+fn a_client_refuses_items_beyond_its_limit_and_duplicate_ids() {
     let mut client = client(2);
     client.publish(at(0), 1, SliceId(0), "x").unwrap();
     assert_eq!(client.publish(at(0), 1, SliceId(0), "x"), Err(Refused::Pending(1)));
@@ -94,7 +94,7 @@ fn a_hash_spreads_ids_with_a_pattern_evenly() {
 }
 
 #[test]
-fn it_says_which_items_have_no_reply_of_each_slice_that_is_asked_for() {
+fn a_client_lists_its_unanswered_items_per_requested_slice() {
     let mut client = client(10);
     for (id, slice) in [(1, 3), (2, 3), (3, 4), (4, 67), (5, 3)] {
         client.publish(at(0), id, SliceId(slice), "x").unwrap();
@@ -141,7 +141,7 @@ fn behind_a_queue(config: Config, items: u64, each: Duration) -> usize {
 }
 
 #[test]
-fn a_backlog_is_not_multiplied() {
+fn republishing_does_not_multiply_a_backlog() {
     let adaptive = Config { again: AGAIN, ..Config::default() };
     // 400 items of 20 ms each: the last waits for four seconds, forty times as long as `again`.
     let again = behind_a_queue(adaptive.clone(), 400, Duration::from_millis(20));
@@ -152,7 +152,7 @@ fn a_backlog_is_not_multiplied() {
 }
 
 #[test]
-fn what_a_successor_asks_for_comes_at_once_and_then_by_the_clock() {
+fn items_of_a_requested_slice_are_republished_at_once_then_periodically() {
     let mut client = client(10);
     client.publish(at(0), 1, SliceId(3), "one").unwrap();
     client.publish(at(0), 2, SliceId(4), "two").unwrap();
@@ -185,7 +185,7 @@ fn again_of(kept: &mut Retention<u64>, now: Duration) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_published_before_a_successors_reader_was_met_comes_when_it_is() {
+fn unanswered_items_are_republished_when_the_successors_reader_matches() {
     let (slice, other, numbering) = (SliceId(3), SliceId(4), Numbering::new(8));
     let mut kept = Retention::new(AGAIN, 10 * AGAIN);
     kept.keep(at(0), 1, slice, (WRITER, 1), 1);

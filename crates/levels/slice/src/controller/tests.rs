@@ -11,7 +11,7 @@ use crate::message::{Address, Claims, Envelope, Message, Past};
 use crate::positions::Positions;
 
 #[test]
-fn a_handover_goes_this_way_in_each_state() {
+fn the_handover_state_table_yields_the_expected_states_and_actions() {
     use HandoverEvent as E;
     use HandoverState as S;
     let events = [
@@ -166,7 +166,7 @@ impl Office {
 }
 
 #[test]
-fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
+fn a_taken_worker_name_is_refused_until_its_holders_lease_expires() {
     let mut office = Office::new(Stored::default());
     assert!(matches!(office.claims(incarnation(1, 10), 7, vec![])[0], Message::Grant { .. }));
     for number in [9, 10, 11] {
@@ -193,7 +193,7 @@ fn of_two_processes_of_one_name_the_one_that_was_heard_first_works() {
 }
 
 #[test]
-fn a_controller_that_stood_still_gives_nobody_up_for_that() {
+fn a_paused_controller_declares_no_worker_lost_because_of_its_pause() {
     let mut office = Office::new(Stored::default());
     office.claims(incarnation(1, 10), 7, vec![]);
     office.claims(incarnation(2, 10), 8, vec![]);
@@ -210,7 +210,7 @@ fn a_controller_that_stood_still_gives_nobody_up_for_that() {
 }
 
 #[test]
-fn a_controller_that_stands_still_again_and_again_gives_up_who_is_silent_and_says_how_long() {
+fn a_repeatedly_paused_controller_still_declares_a_silent_worker_lost() {
     let mut office = Office::new(Stored::default());
     office.claims(incarnation(1, 10), 7, vec![]);
     let mut before = Duration::ZERO;
@@ -235,7 +235,7 @@ fn a_controller_that_stands_still_again_and_again_gives_up_who_is_silent_and_say
 }
 
 #[test]
-fn who_is_only_known_from_the_store_has_a_lease_of_time_to_come_back() {
+fn workers_known_only_from_the_store_have_one_lease_to_return() {
     let owners = [(SliceId(0), (incarnation(1, 10), HandoverId(3)))];
     let stored = Stored { owners: owners.into(), ..Stored::default() };
     let mut office = Office::new(stored.clone());
@@ -249,7 +249,7 @@ fn who_is_only_known_from_the_store_has_a_lease_of_time_to_come_back() {
 }
 
 #[test]
-fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
+fn lost_workers_are_forgotten_after_their_slices_are_reassigned() {
     let mut office = Office::new(Stored::default());
     for worker in 2..6000 {
         office.claims(incarnation(worker, 1), worker, vec![]);
@@ -287,7 +287,7 @@ fn lost_workers_are_forgotten_when_they_hold_nothing_any_more() {
 }
 
 #[test]
-fn a_stuck_worker_is_given_nothing_unless_all_are() {
+fn a_stuck_worker_receives_slices_only_if_all_workers_are_stuck() {
     let mut office = Office::new(Stored::default());
     office.claims(incarnation(1, 1), 1, vec![]);
     assert_eq!(office.controller.handovers().values().next().unwrap().target, incarnation(1, 1));
@@ -334,7 +334,7 @@ fn slices_of_one_group_are_assigned_together_and_every_worker_has_its_share() {
 }
 
 #[test]
-fn what_a_source_has_done_is_not_given_out_again_when_the_target_is_lost_with_the_controller() {
+fn a_lost_targets_slices_are_recovered_from_its_sources_reported_positions() {
     let (source, target) = (incarnation(1, 1), incarnation(2, 1));
     let done = |position| -> Positions {
         [(Writer { group: Group::BASE, id: 7 }, position)].into_iter().collect()
@@ -363,7 +363,7 @@ fn what_a_source_has_done_is_not_given_out_again_when_the_target_is_lost_with_th
 }
 
 #[test]
-fn slices_of_a_lost_source_that_it_had_from_others_are_recovered_from_where_those_were() {
+fn slices_of_a_lost_source_are_recovered_from_their_own_positions() {
     let (source, target) = (incarnation(1, 1), incarnation(2, 1));
     let writer = Writer { group: Group::BASE, id: 7 };
     let done = |position| -> Positions { [(writer, position)].into_iter().collect() };

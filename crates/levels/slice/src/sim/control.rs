@@ -225,6 +225,7 @@ impl World {
         if self.scenario.faults == Faults::Pauses {
             let lasts = self.rng.random_range(36_000..150_000);
             self.controller_paused_until = self.controller_paused_until.max(self.now + lasts);
+            self.judge.verdict.controller_pauses += 1;
             return;
         }
         let kinds = if self.scenario.connections { 5 } else { 4 };
@@ -270,7 +271,8 @@ impl World {
     pub(super) fn crash(&mut self, who: Address) {
         match who {
             Address::Controller => {
-                if self.controller.take().is_some() {
+                if let Some(crashed) = self.controller.take() {
+                    self.judge.verdict.interrupted += crashed.handovers().len() as u64;
                     let wait = self.rng.random_range(1_000..20_000);
                     self.after(wait, Event::Elect);
                 }

@@ -34,6 +34,12 @@ pub(crate) struct Verdict {
     /// fault.
     pub checkpoints: u64,
     pub unsafe_kills: u64,
+    /// Workers that a controller gave up.
+    pub given_up: u64,
+    /// Handovers that were open when their controller crashed.
+    pub interrupted: u64,
+    /// Pauses of the controller for longer than a lease.
+    pub controller_pauses: u64,
 }
 
 /// The order required of one client's items in one slice.
@@ -83,6 +89,7 @@ impl Judge {
     pub(super) fn gives_up(&mut self, incarnation: Incarnation) {
         self.lost.insert(incarnation);
         self.given_up.insert(incarnation);
+        self.verdict.given_up += 1;
     }
 
     /// An item begins. `kept`: the order to check.
@@ -198,5 +205,8 @@ impl Verdict {
         self.joined += other.joined;
         self.checkpoints += other.checkpoints;
         self.unsafe_kills += other.unsafe_kills;
+        self.given_up += other.given_up;
+        self.interrupted += other.interrupted;
+        self.controller_pauses += other.controller_pauses;
     }
 }

@@ -167,7 +167,7 @@ fn slices_move_back_and_forth_under_load_and_every_item_is_done_once() {
 }
 
 #[test]
-fn a_slice_that_is_slow_holds_up_no_other() {
+fn a_slow_slice_does_not_delay_other_slices() {
     let mut cluster = Cluster::ready(Order::Free);
     for _ in 0..40 {
         cluster.publish();
@@ -193,7 +193,7 @@ fn a_slice_that_is_slow_holds_up_no_other() {
 }
 
 #[test]
-fn a_worker_whose_lease_lapses_starts_nothing_until_it_is_good_again() {
+fn a_fenced_worker_starts_nothing_until_its_lease_is_renewed() {
     let mut cluster = Cluster::ready(Order::Free);
     cluster.publish();
     let now = cluster.now;
@@ -215,7 +215,7 @@ fn a_worker_whose_lease_lapses_starts_nothing_until_it_is_good_again() {
 }
 
 #[test]
-fn slices_are_split_and_joined_where_they_are_with_what_waits() {
+fn slices_are_split_and_joined_in_place_with_their_queued_items() {
     for order in [Order::Free, Order::Strict] {
         let mut cluster = Cluster::ready(order);
         for slices in [8, 16, 8, 4, 2, 1, 2] {

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_with_nothing_under_way_says_no_more_than_renews_its_lease() {
+    fn an_idle_worker_sends_only_the_claims_that_renew_its_lease() {
         let idle = claims_in_five_seconds(None);
         assert!((5..=8).contains(&idle), "{idle}");
         let busy = claims_in_five_seconds(Some(10));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_target_has_asked_nothing_of_earlier_owners_is_committed() {
+    fn snapshots_of_earlier_owners_are_not_committed_after_a_fence() {
         let mut keeper = Keeper::default();
         keeper.take(part(version(1, 1), 0, b"abcd"));
         keeper.fence(SLICE, HandoverId(2));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_goes_when_a_later_one_is_elsewhere_and_not_before() {
+    fn a_checkpoint_is_removed_only_when_a_later_checkpoint_exists_elsewhere() {
         let mut keeper = Keeper::default();
         keeper.take(part(version(1, 4), 0, b"abcd"));
         keeper.commit(SLICE, version(1, 4));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_finished_is_known_for_as_long_as_it_is_to_be() {
+    fn a_finished_item_is_remembered_for_the_configured_time() {
         let mut memory = Memory::default();
         memory.finish(ms(0), WRITER, 1);
         memory.finish(ms(40), WRITER, 2);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_remembered_than_there_is_room_for() {
+    fn finished_items_and_orphans_are_bounded_in_number() {
         let mut memory = Memory::default();
         for position in 0..FINISHED_MAX as u64 + 10 {
             memory.finish(ms(0), WRITER, position);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_done_when_it_comes_again_after_its_time_and_once() {
+    fn an_orphan_is_due_once_when_republished_after_its_delay() {
         let mut memory = Memory::default();
         let mut comes = |at| memory.is_orphan(ms(at), WRITER, 7, ms(100));
         assert_eq!([0, 50, 99, 100, 101].map(&mut comes), [false, false, false, true, false]);

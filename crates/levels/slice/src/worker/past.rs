@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_controller_is_told_until_it_has_heard_and_of_the_slices_own_groups() {
+    fn finished_handovers_are_reported_until_a_new_controller_has_received_them() {
         let mut pasts = pasts();
         assert!(pasts.say(1).is_empty(), "the first saw it itself");
         pasts.begin_term(at(1));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_forgotten_when_a_controller_has_been_there_long_enough_and_not_while_there_is_none() {
+    fn a_handover_is_forgotten_some_time_after_a_controller_received_it() {
         let mut pasts = pasts();
         pasts.heard(1, at(59), FORGET);
         // A day without a controller.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_came_back_and_was_given_again_counts_once() {
+    fn a_slice_given_away_twice_is_reported_only_once() {
         let mut pasts = pasts();
         let cut = [(writer(2), 30)].into_iter().collect();
         pasts.add(at(1), HandoverId(5), [SliceId(2)].into(), groups(&[2]), &cut, Vec::new());

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_heard_again_lives_and_who_was_heard_a_moment_ago_may_have_ended() {
+    fn a_name_holder_is_alive_only_if_refusals_show_newer_claims() {
         assert_eq!(lives(&[(0, 10)]), None);
         // From a holder that sends no claims any more, however late the refusals arrive.
         assert_eq!(lives(&[(0, 10), (50, 60), (9000, 110), (9000, 160)]), None);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn another_holder_is_another_matter() {
+    fn a_change_of_holder_resets_the_refusal() {
         let incarnation = Incarnation { worker: WorkerId(1), number: 2 };
         let mut worker: Worker<u8> = Worker::new(incarnation, Config::default());
         for (at, key, heard) in [(0, 7, 10), (50, 7, 2), (100, 8, 1)] {

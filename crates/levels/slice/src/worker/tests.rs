@@ -5,7 +5,7 @@ use super::{
 };
 
 #[test]
-fn the_source_does_this_in_each_state() {
+fn the_source_state_table_yields_the_expected_states_and_actions() {
     use SourceEvent as E;
     use SourceState as S;
     let events =
@@ -48,7 +48,7 @@ fn the_source_does_this_in_each_state() {
 }
 
 #[test]
-fn the_target_does_this_in_each_state() {
+fn the_target_state_table_yields_the_expected_states_and_actions() {
     use TargetEvent as E;
     use TargetState as S;
     let events = [
@@ -181,7 +181,7 @@ mod items {
     }
 
     #[test]
-    fn a_writer_that_is_back_is_waited_for_again() {
+    fn a_source_waits_again_for_a_writer_that_returned() {
         let mut worker = owner();
         worker.item(ms(2), item(10, false));
         worker.writer_gone(ms(3), WRITER);
@@ -200,7 +200,7 @@ mod items {
     }
 
     #[test]
-    fn what_never_came_is_done_when_it_comes_again_and_again() {
+    fn an_orphaned_item_is_processed_when_it_is_republished_repeatedly() {
         let mut worker = owner_for(ms(300));
         for position in [10, 14] {
             worker.item(ms(2), item(position, false));
@@ -218,7 +218,7 @@ mod items {
     }
 
     #[test]
-    fn nobody_does_what_another_may_have_that_stands_still_no_longer_than_its_lease() {
+    fn an_orphaned_item_is_processed_only_after_a_lease_has_passed() {
         let mut worker = owner();
         worker.item(ms(2), item(14, false));
         does(&mut worker);
@@ -232,7 +232,7 @@ mod items {
     }
 
     #[test]
-    fn what_was_finished_is_answered_again_whoever_owns_the_slice() {
+    fn a_finished_item_is_answered_again_even_after_its_slice_moved() {
         let mut worker = owner();
         worker.item(ms(2), item(10, false));
         worker.item(ms(3), item(10, true));
@@ -258,7 +258,7 @@ mod items {
     }
 
     #[test]
-    fn what_is_recovered_begins_the_time_for_it_anew() {
+    fn each_recovered_item_restarts_the_recovery_time() {
         let config =
             Config { recovery: ms(100), lease: Duration::from_secs(100), ..Config::default() };
         let mut worker = Worker::new(incarnation(1), config);
@@ -280,7 +280,7 @@ mod items {
     }
 
     #[test]
-    fn a_long_recovery_keeps_slices_of_lost_workers_and_not_new_ones() {
+    fn a_long_recovery_time_applies_only_to_slices_of_lost_workers() {
         for (after, remains) in [(None, 0), (Some(Positions::default()), 1)] {
             let (recovery, lease) = (Duration::from_secs(600), Duration::from_secs(100));
             let config = Config { recovery, lease, order: Order::Strict, ..Config::default() };
@@ -322,7 +322,7 @@ mod items {
     }
 
     #[test]
-    fn what_was_given_on_is_not_claimed_as_taken_any_more() {
+    fn slices_given_on_are_no_longer_claimed_as_taken() {
         let mut worker = target(Order::Free);
         assert_eq!(taken(&mut worker), [[SLICE, OTHER]]);
         for (number, slice, left) in [(2, SLICE, vec![vec![OTHER]]), (3, OTHER, vec![])] {
@@ -335,7 +335,7 @@ mod items {
     }
 
     #[test]
-    fn each_slice_of_a_lost_source_is_recovered_from_where_it_was() {
+    fn slices_of_a_lost_source_are_recovered_after_their_own_positions() {
         let mut worker = target(Order::Strict);
         does(&mut worker);
         let after = BySlice::grouped(
@@ -365,7 +365,7 @@ mod items {
     }
 
     #[test]
-    fn in_strict_order_what_a_lost_worker_had_comes_before_what_is_new() {
+    fn in_strict_order_items_of_a_lost_worker_precede_new_items() {
         for (order, done) in [(Order::Free, [8, 9, 6, 7]), (Order::Strict, [6, 7, 8, 9])] {
             let mut worker = fresh(order);
             let (handover, slices) = (HandoverId(1), [SLICE].into());
@@ -387,7 +387,7 @@ mod items {
     }
 
     #[test]
-    fn who_answers_what_its_client_keeps_is_not_waited_for() {
+    fn a_recovery_does_not_wait_for_a_client_that_has_answered() {
         let mut worker = fresh(Order::Strict);
         let (handover, slices) = (HandoverId(1), [SLICE].into());
         let after = Some([(WRITER, 5)].into_iter().collect());
@@ -422,7 +422,7 @@ mod items {
     }
 
     #[test]
-    fn the_target_hears_of_the_cut_before_it_hears_what_is_drained() {
+    fn a_target_receives_the_cut_before_the_drained_message() {
         let mut worker = target(Order::Strict);
         let (handover, slices) = (HandoverId(1), [SLICE, OTHER].map(|slice| (slice, None)).into());
         let (from, to) = (Address::Worker(incarnation(2)), Address::Worker(worker.incarnation()));
@@ -447,7 +447,7 @@ mod items {
 
     /// Entries that come again sooner than a target can take them keep it from taking them.
     #[test]
-    fn entries_without_an_acknowledgement_are_repeated_less_and_less_often() {
+    fn unacknowledged_tail_entries_are_repeated_with_a_growing_interval() {
         let mut worker = owner();
         worker.item(ms(2), item(10, false));
         let (handover, slices, target) = (HandoverId(2), [SLICE].into(), incarnation(2));
@@ -472,7 +472,7 @@ mod items {
     }
 
     #[test]
-    fn a_controller_that_came_while_a_handover_ended_is_told_what_was_given() {
+    fn a_handover_that_ends_under_a_new_controller_is_reported() {
         let mut worker = owner();
         worker.item(ms(2), item(10, false));
         let (handover, slices, target) = (HandoverId(2), [SLICE].into(), incarnation(2));

@@ -118,7 +118,7 @@ fn vips_backends_and_interfaces_have_their_lines() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_words() {
+fn problems_of_interfaces_vips_and_flows_are_described_in_words() {
     assert_eq!(
         details(&packet()),
         [

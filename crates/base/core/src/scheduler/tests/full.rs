@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn a_full_candidate_is_never_picked_and_one_with_room_always_is(
+    fn a_pick_is_never_full_and_fails_only_without_room(
         at in 0..SchedulerKind::ALL.len(),
         pool in prop::collection::vec((0..3u32, 0..4u32, 0..4u32), 1..10),
         avoids in prop::collection::vec(prop::option::of(0..10usize), 20),
@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn round_robin_passes_the_turn_of_a_full_candidate_on() {
+fn round_robin_gives_the_turns_of_a_full_candidate_to_others() {
     let loads = limited(&[0, 2, 0], &[2, 2, 2]);
     let tally = Bench::new(SchedulerKind::RoundRobin, &[1, 1, 1], 3).tally(3, 100, &loads);
     assert_eq!(tally, [50, 0, 50]);
@@ -60,7 +60,7 @@ fn a_full_candidates_share_is_spread_by_weight() {
 }
 
 #[test]
-fn limits_say_how_much_is_much() {
+fn load_is_compared_relative_to_limits_except_by_weighted_least_connection() {
     // 6 of 40 is less than 2 of 4. Without limits it is more.
     let cases = [(limited(&[6, 2], &[40, 4]), 0), (Given::in_flight(&[6, 2]), 1)];
     let kinds = [
@@ -81,7 +81,7 @@ fn limits_say_how_much_is_much() {
 }
 
 #[test]
-fn prequal_takes_none_that_is_hot_by_its_limit() {
+fn prequal_avoids_a_candidate_that_is_hot_by_its_limit() {
     // The second one is the fastest. It is hot with 3 of 4, but not with 3 beside 9.
     let cases = [(limited(&[9, 3, 2], &[90, 4, 5]), 0), (Given::in_flight(&[9, 3, 2]), 1)];
     for (mut loads, expected) in cases {
@@ -92,7 +92,7 @@ fn prequal_takes_none_that_is_hot_by_its_limit() {
 }
 
 #[test]
-fn a_candidate_without_a_limit_is_compared_by_what_is_in_flight() {
+fn a_candidate_without_a_limit_is_compared_by_requests_in_flight() {
     let loads = limited(&[3, 4], &[0, 1000]);
     let tally = Bench::new(SchedulerKind::LeastConnection, &[1, 1], 5).tally(2, 10, &loads);
     assert_eq!(tally, [10, 0]);

@@ -38,7 +38,7 @@ const MODELS: [(SchedulerKind, Model); 2] =
 
 proptest! {
     #[test]
-    fn each_pick_is_lvs_own_among_the_backends_after_the_last(
+    fn each_pick_equals_that_of_lvs_starting_after_the_last_pick(
         weights in prop::collection::vec(prop_oneof![0..4u32, Just(u32::MAX)], 1..10),
         rounds in prop::collection::vec(
             prop::collection::vec(prop_oneof![5 => 0..6u32, 1 => Just(u32::MAX)], 10),
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn a_retry_goes_to_the_least_of_the_others(
+    fn a_retry_picks_the_least_loaded_of_the_other_backends(
         mut weights in prop::collection::vec(1..5u32, 2..8),
         in_flight in prop::collection::vec(0..9u32, 8),
         avoid in 0..2usize,
@@ -88,7 +88,7 @@ fn idle_backends_take_turns() {
 }
 
 #[test]
-fn work_that_stays_ends_up_level_or_in_proportion_to_weight() {
+fn long_lived_work_ends_up_equal_or_in_proportion_to_weight() {
     let weights = [1, 2, 4, 0, 5];
     let cases = [
         (SchedulerKind::LeastConnection, [300, 300, 300, 0, 300]),
@@ -106,7 +106,7 @@ fn work_that_stays_ends_up_level_or_in_proportion_to_weight() {
 }
 
 #[test]
-fn failures_are_no_load_to_lvs() {
+fn least_connection_schedulers_do_not_count_failures_as_load() {
     for (kind, _) in MODELS {
         let loads = Given { failures: vec![1000, 0], ..Given::in_flight(&[0, 1]) };
         assert_eq!(Bench::new(kind, &[1, 1], 1).tally(2, 10, &loads), [10, 0], "{kind}");

@@ -172,7 +172,7 @@ fn a_retry_takes_the_next_entry_of_another_backend() {
 }
 
 #[test]
-fn each_goes_by_its_own_hash_and_by_nothing_else() {
+fn maglev_uses_only_the_flow_hash_and_source_hash_the_source() {
     let plan_candidates = candidates(&[1; 50]);
     for (kind, by_flow) in [(SchedulerKind::Maglev, true), (SchedulerKind::SourceHash, false)] {
         let mut bench = Bench::new(kind, &[1; 50], 5);
@@ -193,7 +193,7 @@ fn each_goes_by_its_own_hash_and_by_nothing_else() {
 }
 
 #[test]
-fn a_level_that_looks_it_up_itself_gets_the_schedulers_table() {
+fn maglev_table_returns_the_entries_of_the_schedulers_table() {
     let candidates = candidates(&[3, 0, 4]);
     assert_eq!(*maglev_table(&candidates, SIZE, 9), *Table::new(&candidates, 9).entries());
     let small = maglev_table(&candidates, 251, 9);

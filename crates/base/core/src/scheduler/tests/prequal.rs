@@ -6,7 +6,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn it_takes_the_cheapest_of_those_that_are_not_hot(
+    fn prequal_picks_the_cheapest_backend_that_is_not_hot(
         pool in prop::collection::vec((1..4u32, 0..30u32, 1..1000u32), 1..=16),
         seed: u64,
     ) {
@@ -33,7 +33,7 @@ proptest! {
 }
 
 #[test]
-fn of_many_backends_it_takes_any_but_the_slow() {
+fn of_many_backends_prequal_picks_any_except_the_slow() {
     let response_us = (0..100).map(|slot| Some(if slot < 10 { 9000.0 } else { 1000.0 })).collect();
     let loads = Given { response_us, ..Given::default() };
     let tally = Bench::new(SchedulerKind::Prequal, &[1; 100], 4).tally(100, 9000, &loads);
@@ -42,7 +42,7 @@ fn of_many_backends_it_takes_any_but_the_slow() {
 }
 
 #[test]
-fn each_backend_is_tried_at_once() {
+fn a_backend_without_a_response_time_receives_one_trial_request() {
     let mut loads = Given { response_us: vec![Some(10.0), None, Some(10.0)], ..Given::default() };
     let mut bench = Bench::new(SchedulerKind::Prequal, &[1, 1, 1], 6);
     assert_eq!(bench.pick(&loads, None), Some(1));
@@ -85,7 +85,7 @@ fn the_service_time_is_the_same_with_any_number_in_flight_that_keeps_a_backend_b
 }
 
 #[test]
-fn the_service_time_follows_and_is_forgotten_without_responses() {
+fn the_service_time_follows_responses_and_decays_without_them() {
     let seen = crate::ServiceTime::default();
     seen.observe(8000.0, 4, SECOND);
     assert_eq!(seen.estimate_us(SECOND), Some(2000.0));
@@ -110,7 +110,7 @@ fn idle_backends_that_are_about_as_fast_take_turns() {
 }
 
 #[test]
-fn the_weight_says_how_much_is_much() {
+fn prequal_compares_load_relative_to_weight() {
     let loads = Given { response_us: vec![Some(1000.0); 2], ..Given::in_flight(&[4, 2]) };
     let picks = |weights| Bench::new(SchedulerKind::Prequal, weights, 10).tally(2, 10, &loads);
     assert_eq!(picks(&[3, 1]), [10, 0]);

@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn weighted_round_robin_is_never_a_turn_from_exact(weights in some_weights(60, 40), seed: u64) {
+    fn weighted_round_robin_deviates_less_than_one_turn_from_exact_shares(weights in some_weights(60, 40), seed: u64) {
         let total: usize = weights.iter().sum::<u32>() as usize;
         let mut bench = Bench::new(SchedulerKind::WeightedRoundRobin, &weights, seed);
         let worst = worst_distance(&weights, 2 * total + 3, || bench.pick_idle().unwrap());
@@ -186,7 +186,7 @@ fn a_thousand_backends_keep_the_bound() {
 }
 
 #[test]
-fn a_cycle_has_each_in_proportion_and_evenly_spread() {
+fn a_cycle_contains_each_backend_by_weight_and_evenly_spread() {
     use super::super::cycle_of_turns;
     let cycle = cycle_of_turns(&candidates(&[40, 0, 20, 20]), 100);
     assert_eq!(cycle.len(), 4, "without common factors");
@@ -197,7 +197,7 @@ fn a_cycle_has_each_in_proportion_and_evenly_spread() {
 }
 
 #[test]
-fn a_cycle_that_would_be_too_long_is_rounded_and_leaves_nobody_out() {
+fn an_overlong_cycle_is_rounded_and_keeps_every_backend_with_weight() {
     use super::super::cycle_of_turns;
     let weights = [999, 1, 500, 0, 998];
     let cycle = cycle_of_turns(&candidates(&weights), 50);

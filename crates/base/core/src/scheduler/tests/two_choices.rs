@@ -160,7 +160,7 @@ fn part(tally: &[u64], slot: usize) -> f64 {
 }
 
 #[test]
-fn a_fast_failing_backend_attracts_nothing() {
+fn a_fast_failing_backend_receives_almost_no_requests() {
     let slow = Answer::AfterUs(40_000);
     for failing in [Answer::FailsAfterUs(100), Answer::FailsAfterUs(2)] {
         for answers in [&[slow, slow, failing][..], &[slow, failing], &[failing, slow, slow, slow]]
@@ -218,14 +218,14 @@ fn a_backend_without_a_sample_is_tried_one_request_at_a_time() {
 }
 
 #[test]
-fn without_any_sample_least_time_goes_by_what_is_in_flight() {
+fn without_a_sample_least_time_compares_requests_in_flight() {
     let loads = Given::in_flight(&[5, 2]);
     let mut bench = Bench::new(SchedulerKind::LeastTime, &[1, 1], 25);
     assert_eq!(bench.tally(2, 100, &loads), [0, 100]);
 }
 
 #[test]
-fn estimates_decayed_to_nothing_still_tell_the_busy_from_the_idle() {
+fn fully_decayed_estimates_still_favour_the_less_busy_backend() {
     let loads = Given {
         response_us: vec![Some(0.0), Some(f64::MIN_POSITIVE)],
         ..Given::in_flight(&[9, 1])

@@ -10,7 +10,7 @@ fn picks_are_in_proportion_to_weight() {
 }
 
 #[test]
-fn the_others_share_what_the_avoided_one_leaves_by_weight() {
+fn the_share_of_an_avoided_backend_is_spread_by_weight() {
     let weights = [4, 2, 0, 3, 1];
     for avoid in 0..weights.len() {
         let mut bench = Bench::new(SchedulerKind::WeightedRandom, &weights, 12);

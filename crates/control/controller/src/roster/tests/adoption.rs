@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_made_before_there_was_a_roster_is_taken_over() {
+fn backends_created_before_the_first_roster_are_adopted() {
     let mut bed = Bed::new(true, &["a"]);
     let made = Made { state: MadeState::Ready, ..Made::default() };
     let backends = [("web-e4".to_string(), made.clone()), ("other".to_string(), made)];
@@ -25,7 +25,7 @@ fn what_was_made_before_there_was_a_roster_is_taken_over() {
 }
 
 #[test]
-fn what_a_roster_that_was_put_back_never_named_is_taken_in() {
+fn backends_unknown_to_a_restored_older_roster_are_adopted() {
     for outlives in [true, false] {
         let mut bed = Bed::new(outlives, &["a"]);
         bed.period(&out(2));
@@ -63,8 +63,7 @@ fn what_a_roster_that_was_put_back_never_named_is_taken_in() {
 }
 
 #[test]
-fn a_member_that_is_heard_first_says_that_numbers_were_given_and_one_that_is_heard_later_has_them()
-{
+fn numbers_claimed_by_one_member_can_be_adopted_from_another_later() {
     let mut bed = Bed::new(true, &["a", "b"]);
     bed.period(&out(1));
     bed.obey_all();
@@ -98,7 +97,7 @@ fn a_member_that_is_heard_first_says_that_numbers_were_given_and_one_that_is_hea
 }
 
 #[test]
-fn what_was_lost_and_what_was_made_without_a_leader_change_places_in_one_plan() {
+fn one_plan_drops_lost_and_adopts_unknown_backends() {
     let mut bed = Bed::new(false, &["a"]);
     bed.period(&out(2));
     bed.obey_all();
@@ -121,7 +120,7 @@ fn what_was_lost_and_what_was_made_without_a_leader_change_places_in_one_plan() 
 }
 
 #[test]
-fn what_drains_when_it_is_taken_over_drains_on_and_names_that_are_none_are_left_alone() {
+fn an_adopted_backend_keeps_draining_and_malformed_names_are_ignored() {
     let made = |state| Made { state, size: Some("small".to_string()), ..Made::default() };
     let states = [("web-e2", MadeState::Draining), ("web-e3", MadeState::Leaving)];
     let odd = ["web-e01", "web-e+4", "db-e5", "web-e18446744073709551615"];
@@ -135,7 +134,7 @@ fn what_drains_when_it_is_taken_over_drains_on_and_names_that_are_none_are_left_
 }
 
 #[test]
-fn a_claim_of_a_number_that_is_too_large_is_ignored_and_one_that_is_large_leaves_numbers() {
+fn a_claimed_number_above_the_bound_is_ignored() {
     let mut bed = Bed::new(false, &["a", "b"]);
     for (claim, next) in
         [(u64::MAX, 2), (1 << 53, 3), (1 << 52, (1 << 52) + 1), (u64::MAX, (1 << 52) + 2)]
@@ -149,7 +148,7 @@ fn a_claim_of_a_number_that_is_too_large_is_ignored_and_one_that_is_large_leaves
 }
 
 #[test]
-fn numbers_that_are_claimed_later_leave_those_claimed_before_open() {
+fn later_claimed_numbers_leave_earlier_claimed_numbers_open() {
     let mut bed = Bed::new(false, &["a", "b"]);
     bed.period(&out(2));
     bed.obey_all();

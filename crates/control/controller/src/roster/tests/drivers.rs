@@ -9,7 +9,7 @@ fn outdate(bed: &mut Bed, names: &[&str]) {
 }
 
 #[test]
-fn what_an_earlier_driver_made_is_replaced_and_drains_when_its_successor_is_warm() {
+fn outdated_backends_are_replaced_and_drain_once_successors_are_warm() {
     let mut bed = Bed::new(true, &["a"]);
     bed.period(&out(2));
     bed.obey_all();
@@ -74,7 +74,7 @@ fn of_driver(bed: &mut Bed, driver: Option<&str>) {
 }
 
 #[test]
-fn each_backend_has_the_driver_that_made_it_whichever_adds_now() {
+fn each_backend_keeps_its_driver_after_the_pools_driver_changes() {
     let mut bed = Bed::new(true, &["a", "b"]);
     of_driver(&mut bed, Some("old"));
     bed.period(&out(1));
@@ -111,7 +111,7 @@ fn each_backend_has_the_driver_that_made_it_whichever_adds_now() {
 }
 
 #[test]
-fn a_change_of_the_driver_that_was_begun_before_the_roster_goes_on_and_no_pool_is_tripled() {
+fn driver_changes_under_a_new_roster_add_at_most_one_backend() {
     for knows in [true, false] {
         let mut bed = Bed::new(true, &["a"]);
         let made = |number: u32| Made {
@@ -129,9 +129,15 @@ fn a_change_of_the_driver_that_was_begun_before_the_roster_goes_on_and_no_pool_i
             assert!(bed.told().len() <= 5, "one more than there is room for: {:?}", bed.told());
         }
         let wanted: Vec<_> = bed.told().iter().map(|it| it.2).collect();
+        let replaced = |name: &str| bed.roster.backends[name].replaces.clone();
+        use Wanted::{Drain, Serve};
         if knows {
-            use Wanted::{Drain, Serve};
             assert_eq!(wanted, [Drain, Drain, Serve, Serve]);
+            assert_eq!([replaced("web-e3"), replaced("web-e4")], [None, None], "they have");
+        } else {
+            // The roster begins the change again, with one successor at a time.
+            assert_eq!(wanted, [Serve; 5]);
+            assert_eq!(replaced("web-e5").as_deref(), Some("web-e1"));
         }
     }
 }

@@ -64,7 +64,7 @@ fn of(all: &[(&str, u32)]) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn what_comes_is_made_by_the_next_driver_and_each_is_taken_away_by_its_own() {
+fn a_new_driver_adds_backends_and_each_driver_removes_its_own() {
     use Wish::{Drain, Leave, Serve};
     let mut roster = roster(2);
     assert_eq!(asked(&mut roster, at(0)), of(&[("+web-e1", 0), ("+web-e2", 0)]));
@@ -90,7 +90,7 @@ fn what_comes_is_made_by_the_next_driver_and_each_is_taken_away_by_its_own() {
 }
 
 #[test]
-fn of_an_earlier_driver_nothing_more_is_asked_for() {
+fn an_earlier_driver_receives_no_further_add_requests() {
     let mut roster = roster(3);
     roster.limits.parallel = 1;
     assert_eq!(asked(&mut roster, at(0)), of(&[("+web-e1", 0)]));
@@ -108,7 +108,7 @@ fn of_an_earlier_driver_nothing_more_is_asked_for() {
 }
 
 #[test]
-fn what_a_driver_could_not_make_does_not_hold_up_the_next() {
+fn failures_of_an_earlier_driver_do_not_block_the_next_driver() {
     let mut roster = roster(1);
     asked(&mut roster, at(0));
     roster.added(at(0), "web-e1", Err("no such program".to_string()));
@@ -121,7 +121,7 @@ fn what_a_driver_could_not_make_does_not_hold_up_the_next() {
 }
 
 #[test]
-fn a_driver_that_comes_back_has_what_it_made() {
+fn a_driver_that_returns_owns_its_earlier_backends_again() {
     let mut roster = roster(1);
     asked(&mut roster, at(0));
     add(&mut roster, at(1), "web-e1");

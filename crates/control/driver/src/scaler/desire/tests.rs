@@ -72,7 +72,7 @@ const ALL_FOUR: [(&str, BackendState); 4] =
     [("web-e1", Starting), ("web-e2", Ready), ("web-e3", Draining), ("web-e4", Leaving)];
 
 #[test]
-fn what_is_desired_is_asked_for_once_under_its_key() {
+fn a_desired_backend_is_requested_once_under_its_key() {
     let mut roster = roster(None);
     let both = [3, 4].map(|number| desired(number, Wish::Serve, false, None));
     desire(&mut roster, &both, &[]);
@@ -82,7 +82,7 @@ fn what_is_desired_is_asked_for_once_under_its_key() {
 }
 
 #[test]
-fn a_process_drains_serves_again_leaves_and_what_is_not_desired_goes() {
+fn processes_follow_the_desired_state_and_undesired_processes_are_removed() {
     let mut roster = roster(None);
     let with = |wish| [desired(1, wish, true, None), desired(2, Wish::Serve, true, None)];
     let both = [1, 2].map(|number| desired(number, Wish::Serve, false, None));
@@ -99,7 +99,7 @@ fn a_process_drains_serves_again_leaves_and_what_is_not_desired_goes() {
 }
 
 #[test]
-fn what_is_being_added_and_not_desired_any_more_is_removed_as_soon_as_it_is_there() {
+fn a_backend_undesired_while_being_added_is_removed_once_added() {
     let mut roster = roster(None);
     desire(&mut roster, &[desired(1, Wish::Serve, false, None)], &[]);
     asked(&mut roster);
@@ -109,7 +109,7 @@ fn what_is_being_added_and_not_desired_any_more_is_removed_as_soon_as_it_is_ther
 }
 
 #[test]
-fn what_scripts_made_is_gone_on_with_by_the_roster_alone_and_processes_are_gone() {
+fn a_leaders_roster_restores_script_backends_but_not_processes() {
     let mut scripts = roster(Some("a"));
     scripts.next_number = 7;
     desire(&mut scripts, &four(), &[]);
@@ -123,7 +123,7 @@ fn what_scripts_made_is_gone_on_with_by_the_roster_alone_and_processes_are_gone(
 }
 
 #[test]
-fn an_earlier_process_roster_is_gone_on_with_and_what_is_listed_decides() {
+fn a_drivers_listing_overrides_the_roster_of_an_earlier_process() {
     assert_eq!(states(&adopted(&four(), None)), ALL_FOUR);
     // The first exists although no answer came, the second is gone, and no roster names the ninth.
     let there = [
@@ -151,7 +151,7 @@ fn an_earlier_process_roster_is_gone_on_with_and_what_is_listed_decides() {
 }
 
 #[test]
-fn a_listing_says_nothing_of_what_a_driver_made_that_is_not_known_here() {
+fn a_listing_does_not_affect_backends_of_an_unknown_driver() {
     let of_z = [desired(2, Wish::Serve, true, Some("z"))];
     let roster = adopted(&of_z, Some(&[listed("web-e5", 5)]));
     assert_eq!(states(&roster), [("web-e2", Ready), ("web-e5", Ready)]);
@@ -161,7 +161,7 @@ fn a_listing_says_nothing_of_what_a_driver_made_that_is_not_known_here() {
 }
 
 #[test]
-fn a_listing_of_long_ago_says_nothing_of_what_another_member_made_since() {
+fn an_expired_listing_does_not_remove_desired_backends() {
     let mut roster = adopted(&[], Some(&[]));
     let later = NOW + LISTING_AGE_MAX + Duration::from_secs(1);
     let backends = four();
@@ -170,7 +170,7 @@ fn a_listing_of_long_ago_says_nothing_of_what_another_member_made_since() {
 }
 
 #[test]
-fn one_that_may_have_been_made_is_removed_even_if_it_was_not_asked_for_again() {
+fn a_possibly_created_backend_is_removed_without_another_add() {
     let mut roster = adopted(&four(), None);
     desire(&mut roster, &[], &[]);
     let tasks = asked(&mut roster);
@@ -178,7 +178,7 @@ fn one_that_may_have_been_made_is_removed_even_if_it_was_not_asked_for_again() {
 }
 
 #[test]
-fn each_backend_is_removed_by_the_driver_that_made_it_and_outdated_if_that_adds_no_more() {
+fn backends_are_removed_by_their_own_driver_and_outdated_under_another() {
     let mut roster = roster(None);
     let earlier = roster.know(Maker { name: Some("a".to_string()), outlives: true });
     roster.adopt(NOW, &four()[1..2], 7, Listings::new());
@@ -191,7 +191,7 @@ fn each_backend_is_removed_by_the_driver_that_made_it_and_outdated_if_that_adds_
 }
 
 #[test]
-fn what_another_has_now_is_left_to_it_whatever_driver_adds_here() {
+fn a_backend_owned_by_another_member_is_dropped_without_removal() {
     for adds_processes in [false, true] {
         let mut roster = adopted(&four()[1..2], None);
         if adds_processes {
@@ -204,7 +204,7 @@ fn what_another_has_now_is_left_to_it_whatever_driver_adds_here() {
 }
 
 #[test]
-fn a_process_that_is_struck_off_ends_although_scripts_add_now() {
+fn an_undesired_process_is_removed_after_the_driver_changed_to_scripts() {
     let mut roster = roster(None);
     desire(&mut roster, &[desired(1, Wish::Serve, false, None)], &[]);
     asked(&mut roster);
@@ -215,7 +215,7 @@ fn a_process_that_is_struck_off_ends_although_scripts_add_now() {
 }
 
 #[test]
-fn what_the_roster_has_forgotten_stays_until_the_leader_has_taken_it_in() {
+fn a_backend_kept_for_adoption_by_the_leader_is_not_removed() {
     for driver in [None, Some("a")] {
         let mut roster = roster(driver);
         let both = [8, 9].map(|number| desired(number, Wish::Serve, false, driver));
@@ -232,7 +232,7 @@ fn what_the_roster_has_forgotten_stays_until_the_leader_has_taken_it_in() {
 }
 
 #[test]
-fn one_that_was_never_asked_for_just_goes() {
+fn a_never_requested_backend_is_dropped_without_removal() {
     let mut roster = roster(None);
     desire(&mut roster, &[desired(1, Wish::Serve, false, None)], &[]);
     desire(&mut roster, &[desired(1, Wish::Leave, false, None)], &[]);
@@ -240,7 +240,7 @@ fn one_that_was_never_asked_for_just_goes() {
 }
 
 #[test]
-fn a_process_that_was_being_made_when_its_parent_was_killed_is_not_made_again_under_its_name() {
+fn a_process_with_an_already_used_number_is_not_created_again() {
     for (known, expected) in [(2, vec![]), (1, vec![("web-e1", Starting)])] {
         let mut roster = roster(None);
         roster.next_number = known;

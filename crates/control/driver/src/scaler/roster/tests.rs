@@ -88,7 +88,7 @@ fn serving(count: u32) -> Roster {
 }
 
 #[test]
-fn what_is_asked_for_is_there_at_once_and_serves_when_it_is_made() {
+fn a_new_backend_is_listed_as_starting_and_ready_once_added() {
     let mut roster = roster();
     assert_eq!(out(&mut roster, at(0), Some("small"), 2), ["web-e1", "web-e2"]);
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Starting));
@@ -101,7 +101,7 @@ fn what_is_asked_for_is_there_at_once_and_serves_when_it_is_made() {
 }
 
 #[test]
-fn one_that_drains_leaves_when_the_leader_says_so_or_after_the_time_out() {
+fn a_draining_backend_leaves_on_the_leaders_wish_or_after_timeout() {
     let mut roster = serving(2);
     leave(&mut roster, at(1), &["web-e1", "web-e2", "web-e9"]);
     assert_eq!(state(&roster, "web-e1"), Some(BackendState::Draining));
@@ -144,7 +144,7 @@ fn failures_to_add_wait_longer_each_time_and_do_not_hold_up_another_size() {
 }
 
 #[test]
-fn no_more_are_added_at_once_than_is_allowed() {
+fn the_number_of_parallel_adds_is_limited() {
     let mut roster = roster();
     out(&mut roster, at(0), None, 5);
     assert_eq!(due(&mut roster, at(0)).len(), 3);
@@ -154,7 +154,7 @@ fn no_more_are_added_at_once_than_is_allowed() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_tried_again() {
+fn a_failed_removal_is_retried_with_backoff() {
     let mut roster = serving(1);
     leave(&mut roster, at(0), &["web-e1"]);
     wish(&mut roster, at(0), "web-e1", Wish::Leave);
@@ -167,7 +167,7 @@ fn what_cannot_be_removed_is_tried_again() {
 }
 
 #[test]
-fn one_that_is_no_longer_wanted_while_it_is_made_leaves_when_that_has_ended() {
+fn a_backend_unwanted_while_being_added_is_removed_after_the_attempt() {
     for outcome in [Ok(made(80)), Err("half made".to_string())] {
         let mut roster = roster();
         out(&mut roster, at(0), None, 1);
@@ -181,7 +181,7 @@ fn one_that_is_no_longer_wanted_while_it_is_made_leaves_when_that_has_ended() {
 }
 
 #[test]
-fn one_that_failed_leaves_without_a_drain_and_the_driver_is_asked() {
+fn a_failed_backend_is_removed_by_the_driver_without_a_drain() {
     let mut roster = roster();
     out(&mut roster, at(0), None, 1);
     due(&mut roster, at(0));
@@ -191,7 +191,7 @@ fn one_that_failed_leaves_without_a_drain_and_the_driver_is_asked() {
 }
 
 #[test]
-fn what_the_driver_notices_is_shown() {
+fn driver_events_update_the_state_of_a_backend() {
     let mut roster = serving(1);
     let name = || "web-e1".to_string();
     let reason = "exit code 1".to_string();
@@ -229,7 +229,7 @@ fn happen(roster: &mut Roster, it: &str, column: usize) {
 }
 
 #[test]
-fn every_outcome_in_every_phase_is_as_the_table_says() {
+fn every_event_in_every_phase_yields_the_state_in_the_table() {
     use BackendState::{Draining, Failed, Leaving, Ready, Starting};
     let phases = [
         ("wanted", Phase::Wanted { not_before: at(0) }),
@@ -296,7 +296,7 @@ proptest! {
     /// In every sequence of events: a backend has at most one task at a time, no name repeats, and
     /// in the end all backends can be removed.
     #[test]
-    fn invariants_hold(acts in proptest::collection::vec(act(), 1..120)) {
+    fn roster_invariants_hold_in_every_sequence_of_events(acts in proptest::collection::vec(act(), 1..120)) {
         let (mut roster, mut now) = (roster(), at(0));
         let mut asked: Vec<Task> = Vec::new();
         let mut names = std::collections::BTreeSet::new();

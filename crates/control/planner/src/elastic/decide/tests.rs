@@ -132,7 +132,7 @@ fn sized(case: &mut Case) {
 }
 
 #[test]
-fn nothing_is_known() {
+fn a_pool_with_unknown_use_is_held_with_the_reason() {
     let none = Case::of(0).with(|case| case.elastic.min = 0);
     assert_eq!(none.held(), "there is no backend, and no request waits (min = 0)");
     let failing = Case::of(2).each(failing);
@@ -146,7 +146,7 @@ fn nothing_is_known() {
 }
 
 #[test]
-fn a_pool_whose_requests_nothing_counts_neither_shrinks_nor_grows() {
+fn a_forwarded_pool_is_scaled_only_by_pin_and_minimum() {
     let forwarded = |change: fn(&mut Case)| {
         Case::of(3).with(|case| (case.elastic.min, case.pool.is_forwarded) = (0, true)).with(change)
     };
@@ -162,7 +162,7 @@ fn a_pool_whose_requests_nothing_counts_neither_shrinks_nor_grows() {
 }
 
 #[test]
-fn a_pool_does_not_shrink_while_a_balancer_is_not_heard() {
+fn a_pool_does_not_shrink_while_a_balancer_is_silent() {
     let case = |change: fn(&mut Case)| Case::of(3).with(|case| case.is_partial = true).with(change);
     let idle = case(idle).decide();
     assert_eq!((idle.action, idle.low_for), (Scaling::Hold, Duration::ZERO));
@@ -171,7 +171,7 @@ fn a_pool_does_not_shrink_while_a_balancer_is_not_heard() {
 }
 
 #[test]
-fn nothing_can_be_taken_away() {
+fn a_pool_that_cannot_shrink_is_held_with_the_reason() {
     let smallest = Case::of(1).with(idle);
     assert_eq!(
         smallest.held(),
@@ -221,7 +221,7 @@ fn open_tunnels_keep_the_last_backend() {
 }
 
 #[test]
-fn a_queue_that_stands_has_the_pool_grow_during_a_cool_down() {
+fn a_standing_queue_grows_the_pool_during_a_cool_down() {
     let case = |count| {
         Case::of(count).with(|case| {
             (case.in_flight, case.queued) = (Some(TOP), 1.5);
@@ -248,7 +248,7 @@ fn a_pool_without_backends_adds_one_when_a_request_waits() {
 }
 
 #[test]
-fn several_leave_at_once_if_none_of_them_was_needed_during_the_cool_down() {
+fn several_backends_leave_at_once_if_unneeded_during_the_cool_down() {
     let case = |rate, peak| {
         Case::of(8).with(idle).with(|case| {
             (case.elastic.max, case.elastic.scale_in_rate, case.was.peak) = (8, rate, peak);
@@ -268,7 +268,7 @@ fn several_leave_at_once_if_none_of_them_was_needed_during_the_cool_down() {
 }
 
 #[test]
-fn a_limit_that_is_not_learnt_yet_is_taken_to_be_as_the_others() {
+fn an_unlearnt_limit_is_assumed_to_equal_the_others() {
     // 1.5 of two in flight at each: one backend fewer would not suffice.
     let new = Case::of(2).with(|case| {
         (case.in_flight, case.limit, case.guess) = (Some(1.5), Some(2.0), Some("e2"));
@@ -285,7 +285,7 @@ fn a_limit_that_is_not_learnt_yet_is_taken_to_be_as_the_others() {
 }
 
 #[test]
-fn while_no_limit_is_learnt_a_pool_does_not_shrink_to_where_a_queue_stood() {
+fn an_unlearnt_pool_does_not_shrink_to_a_load_that_queued() {
     let full = Case::of(1).with(|case| {
         (case.guess, case.in_flight, case.queued) = (Some(ALL), Some(TOP), 1.5);
     });
@@ -331,7 +331,7 @@ fn a_target_may_be_stated_for_each_backend() {
 }
 
 #[test]
-fn a_smaller_pool_would_do_and_has_to_wait() {
+fn a_pool_waits_out_its_cool_downs_before_it_shrinks() {
     let would = "0.00 of the backends' limits is in use; one fewer would suffice, ";
     type Change = fn(&mut ScalingPlan);
     let rows: [(Change, &str); 3] = [
@@ -355,7 +355,7 @@ fn a_smaller_pool_would_do_and_has_to_wait() {
 }
 
 #[test]
-fn a_larger_pool_is_needed_and_cannot_be_had() {
+fn a_pool_grows_neither_past_its_maximum_nor_while_cooling_down() {
     let why = "0.95 of the backends' limits is in use, the target is 0.80";
     let largest = Case::of(4).with(busy).with(|case| case.was.since_out = Duration::ZERO);
     assert_eq!(largest.held(), format!("{why}; the pool is at its largest: max = 4"));
@@ -365,7 +365,7 @@ fn a_larger_pool_is_needed_and_cannot_be_had() {
 }
 
 #[test]
-fn a_cheaper_size_would_do_or_would_not() {
+fn the_reason_states_whether_a_cheaper_size_would_suffice() {
     let at_min = "the pool is at its smallest: 1 backend, min = 1; ";
     let case = Case::of(1).with(sized);
     let needed = case.held();
@@ -386,7 +386,7 @@ fn a_cheaper_size_would_do_or_would_not() {
 }
 
 #[test]
-fn an_operator_keeps_it() {
+fn a_pinned_or_paused_pool_is_held_with_the_reason() {
     let pinned = |count| Case::of(2).with(|case| case.elastic.mode = Mode::Pinned(count));
     assert_eq!(pinned(2).held(), "pinned at 2, there are 2");
     let listed = pinned(1).each(|spec| spec.is_elastic = false);
@@ -401,7 +401,7 @@ fn an_operator_keeps_it() {
 }
 
 #[test]
-fn who_drains_and_who_fails_is_said_beside_the_reason() {
+fn the_reason_mentions_draining_and_failing_backends() {
     let drain = |spec: &mut BackendSpec| spec.admin = AdminState::Drain;
     let few = |case: &mut Case| case.in_flight = Some(1.0);
     let one = Case::of(2).one("e2", drain).with(few).held();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_is_counted_whether_it_was_done_or_waits() {
+    fn arrivals_are_processed_items_plus_growth_of_the_queue() {
         let mut seen = Seen::default();
         let first = report(ONE, &[(1, 10, 3), (2, 0, 5)]);
         let second = report(ONE, &[(1, 2, 0), (2, 0, 9), (3, 1, 0)]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_a_slice_has_not_just_come() {
+    fn handed_over_items_do_not_count_as_arrivals() {
         let mut seen = Seen::default();
         let mut taken = report(ONE, &[(1, 10, 33)]);
         taken.slices[0].handed_over = 40;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_incarnation_has_a_queue_of_its_own() {
+    fn a_new_incarnation_does_not_inherit_the_previous_queue_length() {
         let mut seen = Seen::default();
         let next = Incarnation { number: 6, ..ONE };
         let before = report(ONE, &[(1, 0, 40)]);

@@ -5,7 +5,7 @@ use super::*;
 use equipoise_slice_dds::worker::{self, Threads, Worker};
 
 #[test]
-fn an_office_that_hears_nothing_any_more_joins_anew_and_leads_again() {
+fn a_leader_rejoins_dds_and_leads_again_when_its_reader_thread_ends() {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let folder = equipoise_testkit::Folder::new("slice-deaf");
     let store = EmbeddedOptions::new(folder.root().join("store"));
@@ -16,11 +16,13 @@ fn an_office_that_hears_nothing_any_more_joins_anew_and_leads_again() {
     let stream = Stream { domain: 57, dds, ..Stream::default() };
     let options = Options::new("deaf", 4);
     let key = Key::new("slice/deaf/record").expect("a key");
-    let election = Election::new(store.clone(), "slice-deaf", options.leadership);
+    let (observed, leadership) = (store.clone(), options.leadership);
+    let election = Election::new(store.clone(), "slice-deaf", leadership);
     let election = election.expect("an office");
     let mut wires = Wires::connect(&stream).expect("DDS");
-    // As if the thread that reads had ended.
-    wires.mail = mpsc::channel(1).1;
+    // In place of the thread that reads: it receives nothing, and ends when the test says so.
+    let (reading, mail) = mpsc::channel(1);
+    wires.mail = mail;
     let (_asks, asked) = mpsc::channel(1);
     let (told, mut status) = watch::channel(Status::default());
     let (stream_too, strangers) = (stream.clone(), Arc::default());
@@ -39,9 +41,20 @@ fn an_office_that_hears_nothing_any_more_joins_anew_and_leads_again() {
     let office = runtime.spawn(office.run(election));
     let nothing = Threads::new(1, |_: &equipoise_dds::items::DataItem<'_>| Vec::new());
     let worker = Worker::start(&stream, worker::Options::new("one", 4), nothing).expect("DDS");
-    let heard = status.wait_for(|status| status.leading && !status.workers.is_empty());
-    let heard = async { tokio::time::timeout(Duration::from_secs(60), heard).await.is_ok() };
-    assert!(runtime.block_on(heard), "it receives no reports");
+    let observer = Election::new(observed, "slice-deaf", leadership).expect("an office");
+    let term = || runtime.block_on(observer.leader()).expect("the store").map(|it| it.term);
+    let mut until = |what: &str, holds: fn(&Status) -> bool| {
+        let found = status.wait_for(holds);
+        let found = async { tokio::time::timeout(Duration::from_secs(60), found).await.is_ok() };
+        assert!(runtime.block_on(found), "{what}");
+    };
+    until("it does not lead", |status| status.leading);
+    let before = term();
+    assert!(before.is_some());
+    drop(reading);
+    until("it receives no reports", |status| status.leading && !status.workers.is_empty());
+    let after = term();
+    assert!(after > before, "it leads in another term: {after:?} after {before:?}");
     office.abort();
     worker.stop().expect("it has not ended before");
 }

@@ -9,7 +9,7 @@ const SOA_LINE: &str =
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn static_names_answer_as_the_zone_file_says() {
+fn static_names_are_answered_according_to_the_zone_file() {
     let mut server = Server::new();
     // Name, type; code, flags, answer, authority, additional.
     type Row<'r> = (&'r str, u16, &'r str, &'r str, &'r [&'r str], &'r [&'r str], &'r [&'r str]);
@@ -118,7 +118,7 @@ fn static_names_answer_as_the_zone_file_says() {
 }
 
 #[test]
-fn the_zone_tells_its_servers_with_their_addresses() {
+fn the_zone_returns_its_soa_and_name_servers_with_their_addresses() {
     let mut server = Server::new();
     let soa = ask(&mut server, "cluster.example", SOA);
     assert_eq!(
@@ -153,7 +153,7 @@ fn a_static_https_record_brings_the_addresses_of_its_target() {
 }
 
 #[test]
-fn a_delegation_is_a_referral_with_glue_and_its_ds_is_ours() {
+fn a_delegation_is_a_referral_with_glue_and_ds_is_authoritative() {
     let mut server = Server::new();
     for name in [
         "sub.cluster.example",
@@ -190,7 +190,7 @@ fn a_delegation_is_a_referral_with_glue_and_its_ds_is_ours() {
 }
 
 #[test]
-fn an_alias_is_followed_as_far_as_the_zone_knows() {
+fn an_alias_is_followed_within_its_zone() {
     let mut server = Server::new();
     let rows: &[(&str, u16, &str, &[&str], usize)] = &[
         (
@@ -286,7 +286,7 @@ fn an_alias_of_a_balanced_name_without_the_type_has_the_soa() {
 }
 
 #[test]
-fn an_address_family_fails_open_by_itself() {
+fn each_address_family_fails_open_independently() {
     // The first two of the four nodes have IPv6.
     let states = crate::fixture::states([
         (Standing::Unhealthy, 1.0),
@@ -314,7 +314,7 @@ fn last_words_of(server: &mut Server, rtype: u16) -> Vec<String> {
 }
 
 #[test]
-fn each_mode_gives_what_it_says() {
+fn each_record_mode_returns_its_number_of_addresses() {
     let mut server = Server::new();
     let nodes = ["192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14"];
     for _ in 0..50 {
@@ -341,7 +341,7 @@ fn each_mode_gives_what_it_says() {
 }
 
 #[test]
-fn srv_gives_every_node_with_its_weight_by_a_name_that_has_its_addresses() {
+fn srv_returns_each_node_with_its_weight_and_resolvable_host_name() {
     let shares = [1.0, 2.0, 3.0, 4.0].map(|share| (Standing::Serving, share));
     let mut server = Server::of(&config(), &states(shares));
     let told = ask(&mut server, "_web._tcp.cluster.example", SRV);
@@ -360,7 +360,7 @@ fn srv_gives_every_node_with_its_weight_by_a_name_that_has_its_addresses() {
 }
 
 #[test]
-fn what_a_datagram_has_no_room_for_comes_over_tcp_and_is_counted_where_it_is_given() {
+fn answers_truncated_over_udp_are_complete_over_tcp_and_counted() {
     let mut config = config();
     let mut zone = crate::fixture::zone();
     let template = zone.nodes[0].clone();
@@ -397,7 +397,7 @@ fn what_a_datagram_has_no_room_for_comes_over_tcp_and_is_counted_where_it_is_giv
 }
 
 #[test]
-fn https_gives_every_node_a_priority_of_its_own_in_random_order() {
+fn https_returns_each_node_with_its_own_priority_in_random_order() {
     let mut server = Server::new();
     let mut first = std::collections::BTreeSet::new();
     for _ in 0..50 {
@@ -459,7 +459,7 @@ fn nodes_that_do_not_serve_leave_the_answer_and_draining_shortens_the_ttl() {
 }
 
 #[test]
-fn weights_of_zero_take_nothing() {
+fn nodes_with_a_share_of_zero_are_never_returned() {
     let shares = [0.0, 1.0, 0.0, 3.0].map(|share| (Standing::Serving, share));
     let mut server = Server::of(&config(), &states(shares));
     for _ in 0..100 {
@@ -472,7 +472,7 @@ fn weights_of_zero_take_nothing() {
 }
 
 #[test]
-fn chaos_names_tell_who_answers() {
+fn chaos_queries_return_the_node_id_and_the_version() {
     let mut server = Server::new();
     for (name, wanted) in [
         ("id.server", Some("node-a")),

@@ -19,7 +19,7 @@ fn options(answer: &[u8]) -> Vec<(u16, Vec<u8>)> {
 }
 
 #[test]
-fn opt_answers_opt_and_nothing_else() {
+fn only_queries_with_opt_are_answered_with_an_opt_record() {
     let mut server = Server::new();
     for name in
         ["www.cluster.example", "none.cluster.example", "other.example", "sub.cluster.example"]
@@ -33,7 +33,7 @@ fn opt_answers_opt_and_nothing_else() {
 }
 
 #[test]
-fn a_later_version_is_told_which_one_there_is() {
+fn a_later_edns_version_is_answered_with_badvers_and_version_0() {
     let mut server = Server::new();
     let answer =
         server.udp(&with_opt(query("www.cluster.example", A), 1232, 0x0001_8000, &[0, 3, 0, 0]));
@@ -45,7 +45,7 @@ fn a_later_version_is_told_which_one_there_is() {
 }
 
 #[test]
-fn the_do_bit_comes_back() {
+fn the_do_bit_is_copied_into_the_response() {
     let mut server = Server::new();
     for wanted in [false, true] {
         let ttl = if wanted { 0x8000 } else { 0x7fff };
@@ -56,14 +56,14 @@ fn the_do_bit_comes_back() {
 }
 
 #[test]
-fn nsid_is_told_to_who_asks() {
+fn nsid_is_returned_on_request() {
     let mut server = Server::new();
     let answer = server.udp(&with_opt(query("www.cluster.example", A), 1232, 0, &[0, 3, 0, 0]));
     assert_eq!(options(&answer), [(3, b"node-a".to_vec())]);
 }
 
 #[test]
-fn a_cookie_is_answered_with_one_that_is_good_later() {
+fn a_client_cookie_is_answered_with_a_valid_server_cookie() {
     let mut server = Server::new();
     let client = [0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8];
     let answer = server.udp(&with_opt(query("www.cluster.example", A), 1232, 0, &client));
@@ -82,7 +82,7 @@ fn a_cookie_is_answered_with_one_that_is_good_later() {
 }
 
 #[test]
-fn a_question_for_a_cookie_alone_is_answered() {
+fn a_query_with_a_cookie_but_no_question_is_answered() {
     let mut server = Server::new();
     let mut asked = vec![0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     asked = with_opt(asked, 1232, 0, &[0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -93,7 +93,7 @@ fn a_question_for_a_cookie_alone_is_answered() {
 }
 
 #[test]
-fn keepalive_is_told_over_tcp_only() {
+fn the_keepalive_option_is_returned_over_tcp_only() {
     let mut server = Server::new();
     let asked = with_opt(query("www.cluster.example", A), 1232, 0, &[0, 11, 0, 0]);
     assert_eq!(options(&server.udp(&asked)), []);
@@ -111,7 +111,7 @@ fn loads(server: &Server) -> LoadTable {
 }
 
 #[test]
-fn a_subnet_comes_back_with_the_scope_that_the_answer_is_for() {
+fn a_client_subnet_is_returned_with_the_scope_of_the_answer() {
     let subnet24 = [0, 8, 0, 7, 0, 1, 24, 0, 203, 0, 113];
     let subnet16 = [0, 8, 0, 6, 0, 1, 16, 0, 203, 0];
     let back = |subnet: &[u8], scope: u8| {
@@ -146,7 +146,7 @@ fn a_subnet_comes_back_with_the_scope_that_the_answer_is_for() {
 }
 
 #[test]
-fn a_subnet_without_a_family_is_no_subnet_and_comes_back_as_it_came() {
+fn a_client_subnet_without_a_family_is_ignored_and_echoed() {
     let mut server = Server::new();
     let none = [0, 8, 0, 4, 0, 0, 0, 0];
     for _ in 0..2 {

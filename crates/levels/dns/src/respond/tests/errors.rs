@@ -10,7 +10,7 @@ fn set(mut query: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_answered_is_dropped_and_counted() {
+fn short_messages_and_responses_are_dropped_and_counted() {
     let mut server = Server::new();
     let good = query("www.cluster.example", A);
     let rows = [
@@ -72,7 +72,7 @@ fn malformed_queries_are_format_errors() {
 }
 
 #[test]
-fn what_is_not_done_is_said() {
+fn unsupported_queries_are_answered_with_an_error_code() {
     let mut server = Server::new();
     let good = query("www.cluster.example", A);
     let chaos = set(good.clone(), good.len() - 1, 3);
@@ -116,7 +116,7 @@ fn an_ixfr_with_its_soa_is_refused_not_malformed() {
 }
 
 #[test]
-fn flags_that_mean_nothing_to_us_are_ignored() {
+fn flags_without_meaning_in_a_query_are_ignored() {
     let mut server = Server::new();
     // AA, TC and RA of a query; AD, CD and Z.
     for (byte2, byte3) in [(0x01, 0x00), (0x07, 0x00), (0x00, 0xf0), (0x01, 0x0f)] {
@@ -128,7 +128,7 @@ fn flags_that_mean_nothing_to_us_are_ignored() {
 }
 
 #[test]
-fn the_question_comes_back_letter_by_letter() {
+fn the_question_is_echoed_with_its_letter_case() {
     let mut server = Server::new();
     for text in [
         "wWw.ClUsTeR.eXaMpLe",

@@ -49,7 +49,7 @@ fn zones() -> Vec<Arc<ZoneConfig>> {
 }
 
 #[test]
-fn a_name_is_answered_from_the_closest_zone_whatever_their_order() {
+fn names_are_answered_from_the_closest_zone_in_any_zone_order() {
     let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]];
     for order in orders {
         let mut config = config();
@@ -84,7 +84,7 @@ fn a_name_is_answered_from_the_closest_zone_whatever_their_order() {
 }
 
 #[test]
-fn the_zone_above_answers_for_ds() {
+fn the_parent_zone_answers_ds_queries() {
     for reversed in [false, true] {
         let mut config = config();
         config.zones = zones();
@@ -106,7 +106,7 @@ fn the_zone_above_answers_for_ds() {
 }
 
 #[test]
-fn what_a_zone_below_answers_for_belongs_into_its_table() {
+fn names_within_a_nested_zone_are_rejected_in_its_parent() {
     let [above, below] = [0, 1].map(|place| (*zones()[place]).clone());
     let tree = ZoneTree::new([&above.origin, &below.origin]);
     assert_eq!(check_below(&above, &tree), []);

@@ -76,7 +76,7 @@ fn a_record_without_a_ttl_has_that_of_the_directive_or_of_the_record_before() {
 }
 
 #[test]
-fn files_of_every_editor_are_read() {
+fn zone_files_with_any_line_ending_or_layout_are_read() {
     let expected = [head_of("a.example.org", 3600, "TXT"), head_of("a.example.org", 3600, "A")];
     for text in [
         "a TXT \"x;y (z\" ; comment (\n  A 192.0.2.1\n",
@@ -98,7 +98,7 @@ fn files_of_every_editor_are_read() {
 }
 
 #[test]
-fn a_fault_names_its_line_and_what_is_accepted() {
+fn an_error_names_its_line_and_the_accepted_form() {
     for (text, said) in [
         ("a IN A 192.0.2.1\na IN A 192.0.2\n", "line 2: data of the A record: "),
         (
@@ -160,7 +160,7 @@ fn a_fault_names_its_line_and_what_is_accepted() {
 }
 
 #[test]
-fn a_zone_that_was_transferred_has_its_soa_twice() {
+fn an_identical_second_soa_as_in_a_zone_transfer_is_accepted() {
     let soa = "@ SOA ns1 m 1 2 3 4 5\n";
     assert_eq!(heads(&format!("{soa}a A 192.0.2.1\n{soa}")).len(), 2);
     let more = wrong(&format!("{soa}{soa}{soa}"));
@@ -223,7 +223,7 @@ fn no_file_outside_of_the_folder_is_read() {
 }
 
 #[test]
-fn a_fault_of_an_included_file_names_that_file() {
+fn an_error_in_an_included_file_names_that_file() {
     let files = [("/z/a.zone", "$INCLUDE b.zone"), ("/z/b.zone", "\na A 192.0.2\n")];
     let error = read_files(&files).unwrap_err();
     assert!(error.starts_with("\"/z/b.zone\" line 2: data of the A record: "), "{error}");
@@ -260,7 +260,7 @@ fn generate_makes_a_record_for_each_number() {
 }
 
 #[test]
-fn types_that_domain_does_not_read_have_their_text_form() {
+fn record_types_unsupported_by_the_domain_crate_are_parsed() {
     let loc = body("LOC 42 21 54 N 71 06 18 W -24m 30m");
     // RFC 1876, section 3, counts from 2^31.
     let [latitude, longitude] = [(1u32 << 31) + 152_514_000, (1 << 31) - 255_978_000];
@@ -302,7 +302,7 @@ fn types_that_domain_does_not_read_have_their_text_form() {
 }
 
 #[test]
-fn data_of_any_type_may_be_generic() {
+fn record_data_of_any_type_may_use_the_generic_form() {
     assert_eq!(body("TYPE65280 \\# 3 01 0203"), [1, 2, 3]);
     assert!(body("TYPE65280 \\# 0").is_empty());
     assert_eq!(body("A \\# 4 c0000201"), [192, 0, 2, 1]);
@@ -392,7 +392,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn whatever_a_file_has_is_read_or_refused(
+    fn arbitrary_zone_files_are_parsed_within_limits_or_refused(
         places in proptest::collection::vec(0..PIECES.len(), 0..40),
     ) {
         let text: String = places.into_iter().map(|place| PIECES[place]).collect();

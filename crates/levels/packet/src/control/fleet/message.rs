@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn an_encoded_message_or_ack_decodes_equal() {
         for message in [message(), FleetMessage::default()] {
             assert_eq!(FleetMessage::decode(&message.encode()), Ok(message));
         }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_longer_is_refused() {
+    fn a_truncated_or_extended_message_is_refused() {
         let bytes = message().encode();
         for end in 0..bytes.len() {
             assert_eq!(FleetMessage::decode(&bytes[..end]), Err(UnreadableMessage), "{end}");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_has_the_stated_bytes() {
+    fn an_encoded_flow_has_the_declared_size() {
         let (mut one, empty) = (message(), message());
         one.flows.push(one.flows[0]);
         assert_eq!(one.encode().len() - empty.encode().len(), FleetMessage::FLOW_BYTES);
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn altered_bytes_are_read_or_refused(at in 0..200_usize, to: u8, tail: Vec<u8>) {
+        fn altered_bytes_are_refused_or_decode_consistently(at in 0..200_usize, to: u8, tail: Vec<u8>) {
             let mut bytes = message().encode();
             let at = at % bytes.len();
             bytes[at] = to;

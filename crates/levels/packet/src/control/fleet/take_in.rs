@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_backends_prevails_whichever_balancer_decides() {
+    fn two_balancers_agree_on_the_prevailing_backend_of_a_flow() {
         use Evidence::{Confirmed, None, Opened};
         use FlowState::{Closing, Open, Reset};
         let mut flows = Vec::new();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_prevails_then_what_is_open_then_what_is_fresh() {
+    fn evidence_prevails_then_the_open_state_then_the_fresher_flow() {
         use Evidence::{Confirmed, None, Opened};
         use FlowState::{Closing, Open};
         let wins = |theirs: Flow, mine: Flow| {

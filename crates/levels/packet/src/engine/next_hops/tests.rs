@@ -83,7 +83,7 @@ fn a_hop_is_the_backend_or_its_gateway() {
 }
 
 #[test]
-fn the_kernel_is_asked_at_once_then_every_second_and_seldom_when_it_knows() {
+fn a_neighbour_is_resolved_every_second_and_rarely_once_known() {
     let (fake, start) = (network(), Instant::now());
     let mut hops = aimed(&fake, &["10.0.0.9"], start);
     let kicks = |hops: &mut NextHops<Fake>, now| {
@@ -126,7 +126,7 @@ fn a_static_entry_is_never_resolved() {
 }
 
 #[test]
-fn only_what_leads_to_a_backend_is_a_change() {
+fn only_a_changed_neighbour_of_a_backend_is_reported_as_change() {
     let (fake, now) = (network(), Instant::now());
     let mut hops = aimed(&fake, &["10.0.0.9"], now);
     assert!(!hops.change(resolved("10.0.0.77", Some(MAC)), now));
@@ -135,7 +135,7 @@ fn only_what_leads_to_a_backend_is_a_change() {
 }
 
 #[test]
-fn links_and_routes_are_read_anew_when_their_changes_pause() {
+fn links_and_routes_are_read_again_after_changes_settle() {
     let (fake, now) = (network(), Instant::now());
     let mut hops = aimed(&fake, &["10.0.0.9"], now);
     hops.tick(now).unwrap();
@@ -163,7 +163,7 @@ fn links_and_routes_are_read_anew_when_their_changes_pause() {
 }
 
 #[test]
-fn a_backend_that_is_this_machine_has_no_next_hop_to_ask_for() {
+fn a_local_backend_has_no_next_hop_to_resolve() {
     let (fake, now) = (network(), Instant::now());
     let local = Route { ifindex: 2, gateway: None, mtu: None, local: true };
     fake.0.borrow_mut().routes.insert(ip("10.0.0.2"), local);

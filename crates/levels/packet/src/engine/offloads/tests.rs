@@ -90,7 +90,7 @@ fn an_offload_that_cannot_be_turned_on_again_stays_listed_and_is_tried_again() {
 }
 
 #[test]
-fn an_offload_of_a_device_that_is_gone_is_forgotten() {
+fn the_offload_of_a_removed_device_is_deleted_from_the_list() {
     let (_folder, file, board, mut offloads) = offloads("offloads-gone");
     turn_off(&mut offloads).unwrap();
     board.0.lock().unwrap().error = Some(libc::ENODEV);

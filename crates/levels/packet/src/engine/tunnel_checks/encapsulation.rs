@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_says_which_family_is_within() {
+    fn the_outer_protocol_names_the_inner_address_family() {
         for (version, protocol) in [(0x45, 4), (0x60, 41)] {
             let backend = IpAddr::from([192, 0, 2, 11]);
             let frame = outer().frame(&[version, 0], Forward::Tunnel, backend, &HOP, 0).unwrap();

@@ -162,7 +162,7 @@ mod tests {
          00000000 0000000f 9c400050 01020304 00000000 6002ffff 9ce30000 020404c4";
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_segment_reads_back_equal_and_truncated_bytes_are_rejected() {
         for (from, to) in
             [("192.0.2.2:40000", "203.0.113.14:80"), ("[2001:db8::2]:1", "[2001:db8::3]:65535")]
         {

@@ -66,7 +66,7 @@ fn hidden(tags: FlowTags, intervals: u64) -> usize {
 /// While a table of short tags fills, a bucket has 2 of them on average: of 2^22 flows,
 /// 2^22 * 2 / 2^21 = 4 are expected to be hidden.
 #[test]
-fn short_tags_hide_about_one_new_flow_of_a_million_and_long_ones_none() {
+fn short_tags_hide_few_new_flows_and_long_tags_hide_none() {
     assert_eq!(hidden(FlowTags::Long, 64), 0);
     let short = hidden(FlowTags::Short, 64);
     assert!((1..=12).contains(&short), "{short} of 4 million are hidden");

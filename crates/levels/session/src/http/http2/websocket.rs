@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_accepted_as_the_standard_says() {
+    fn websocket_keys_and_accept_values_follow_rfc_6455() {
         assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let key = key();
         assert!(key.len() == 24 && key.ends_with("=="), "{key}");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_discarded_wherever_reads_divide_them() {
+    fn superseded_responses_are_discarded_at_any_read_boundary() {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
         let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
         let all = [OK, chunked, interim, OK, "HTTP/1.1 204 No\r\n\r\n"].concat();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_after_the_last_response_are_left() {
+    fn bytes_after_the_last_discarded_response_stay_unread() {
         let mut input = input(&[OK, OK, "x"].concat().into_bytes());
         let mut behind = behind(2);
         assert_eq!(behind.discard(&mut input), Ok(()));

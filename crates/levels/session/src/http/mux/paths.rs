@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_path_goes_alone_but_for_a_request_in_32() {
+    fn a_slow_path_shares_a_session_for_one_request_in_32() {
         let mut paths = Paths::default();
         let (slow, other) = (PathId(1), PathId(2));
         assert!(!paths.goes_alone(slow));

@@ -84,7 +84,7 @@ fn names(snapshot: &Arc<Snapshot>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_has_reached_the_data_plane_when_its_answer_comes() {
+async fn a_change_reaches_the_data_plane_before_its_call_returns() {
     let run = start();
     let changes = run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
     assert_eq!(changes.backends.added, ["web/b1", "web/b2"]);
@@ -108,7 +108,7 @@ async fn a_wish_has_reached_the_data_plane_when_its_answer_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_levels_see_what_an_operator_set_when_the_call_returns_and_no_ejection() {
+async fn other_levels_receive_operator_settings_but_no_ejections() {
     let mut run = start();
     let mut pools = run.handle.pools();
     run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_configuration_that_cannot_be_bound_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_set_survives_a_reload() {
+async fn operator_settings_survive_a_reload() {
     let run = start();
     run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
     run.handle.set_admin("web", "b1", AdminState::Down).await.unwrap();
@@ -181,7 +181,7 @@ async fn what_an_operator_set_survives_a_reload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reported_backend_is_out_for_its_ejection_and_then_back() {
+async fn a_failing_backend_is_ejected_and_returns_after_its_ejection() {
     let mut run = start();
     run.handle.apply(config(vec![pool("web", 2)])).await.unwrap();
     let first = run.next().await;
@@ -205,7 +205,7 @@ async fn a_reported_backend_is_out_for_its_ejection_and_then_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ramp_publishes_one_snapshot_a_step() {
+async fn a_slow_start_publishes_one_snapshot_per_step() {
     let mut run = start();
     let slow = |n| {
         config(vec![crate::config::PoolConfig { slow_start: Some(seconds(20)), ..pool("web", n) }])
@@ -259,7 +259,7 @@ async fn checks_take_a_backend_out_and_bring_it_back_and_follow_the_configuratio
 }
 
 #[tokio::test]
-async fn a_name_with_other_addresses_at_every_lookup_is_found_silent() {
+async fn checks_find_a_silent_host_unhealthy_while_its_addresses_change() {
     // The kernel accepts, and no process answers: each check lasts until its timeout.
     let silent = [
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -292,7 +292,7 @@ async fn a_name_with_other_addresses_at_every_lookup_is_found_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_sums_the_threads_and_names_what_was_dropped() {
+async fn status_sums_the_counters_of_threads_and_names_drop_reasons() {
     use crate::Reason::{ConnectRefused, NoBackend};
     let run = start();
     run.handle.apply(config(vec![pool("web", 1)])).await.unwrap();
@@ -317,7 +317,7 @@ async fn status_sums_the_threads_and_names_what_was_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_registry_gives_back_its_publisher_and_says_that_it_stopped() {
+async fn a_stopped_registry_returns_its_publisher_and_refuses_calls() {
     let run = start();
     run.handle.stop().await;
     run.task.await.unwrap();
@@ -328,7 +328,7 @@ async fn a_stopped_registry_gives_back_its_publisher_and_says_that_it_stopped() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_whose_handles_and_events_are_gone_ends() {
+async fn a_registry_ends_when_its_handles_and_event_senders_are_dropped() {
     let run = start();
     drop((run.handle, run.events));
     run.task.await.unwrap();

@@ -17,7 +17,7 @@ fn weights(published: &Published, pool: &PoolEntry) -> Vec<u32> {
 }
 
 #[test]
-fn a_snapshot_holds_the_eligible_backends_in_order_and_the_front_doors_with_their_pools() {
+fn a_snapshot_contains_eligible_backends_in_order_and_front_doors() {
     let now = Instant::now();
     let mut inventory = inventory(vec![pool("web", 3), pool("api", 1)], now);
     inventory.set_admin("web", "b2", AdminState::Drain).unwrap();
@@ -37,7 +37,7 @@ fn a_snapshot_holds_the_eligible_backends_in_order_and_the_front_doors_with_thei
 }
 
 #[test]
-fn a_pool_whose_backends_are_made_awaits_one_while_none_is_there_and_none_fails() {
+fn an_elastic_pool_without_a_serving_or_failing_backend_awaits_one() {
     let now = Instant::now();
     let made = |backends| {
         let mut pool = checked(pool("web", backends));
@@ -58,7 +58,7 @@ fn a_pool_whose_backends_are_made_awaits_one_while_none_is_there_and_none_fails(
 }
 
 #[test]
-fn nothing_new_makes_no_snapshot() {
+fn a_build_without_changes_creates_no_snapshot() {
     let now = Instant::now();
     let inventory = inventory(vec![checked(pool("web", 2))], now);
     let published = first(&inventory, now);
@@ -71,7 +71,7 @@ fn nothing_new_makes_no_snapshot() {
 }
 
 #[test]
-fn only_the_pool_that_changed_is_made_anew() {
+fn only_a_changed_pool_is_rebuilt() {
     let now = Instant::now();
     let mut inventory = inventory(vec![pool("web", 2), pool("api", 2)], now);
     let before = first(&inventory, now);
@@ -86,7 +86,7 @@ fn only_the_pool_that_changed_is_made_anew() {
 }
 
 #[test]
-fn a_front_door_whose_pool_moved_points_at_it_again() {
+fn a_front_door_follows_its_pool_to_a_new_index() {
     let now = Instant::now();
     let inventory = inventory(vec![pool("web", 1), pool("api", 1)], now);
     let before = first(&inventory, now);
@@ -103,7 +103,7 @@ fn a_front_door_whose_pool_moved_points_at_it_again() {
 }
 
 #[test]
-fn weights_are_the_operators_times_the_ramp() {
+fn effective_weight_is_operator_weight_times_slow_start_share() {
     let start = Instant::now();
     let slow = |n| PoolConfig { slow_start: Some(seconds(10)), ..pool("web", n) };
     let before = inventory(vec![slow(2)], start);
@@ -116,7 +116,7 @@ fn weights_are_the_operators_times_the_ramp() {
 }
 
 #[test]
-fn a_change_of_options_alone_reaches_the_threads() {
+fn a_change_of_options_alone_creates_a_new_snapshot() {
     let now = Instant::now();
     let inventory = inventory(vec![pool("web", 1)], now);
     let before = first(&inventory, now);
@@ -128,7 +128,7 @@ fn a_change_of_options_alone_reaches_the_threads() {
 }
 
 #[test]
-fn a_removed_pool_leaves_nothing_behind() {
+fn a_removed_pool_is_absent_from_the_next_snapshot() {
     let now = Instant::now();
     let inventory = inventory(vec![pool("web", 1), pool("api", 1)], now);
     let before = first(&inventory, now);
@@ -138,7 +138,7 @@ fn a_removed_pool_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_candidate_is_known_by_its_address_whatever_its_pool_name_or_place() {
+fn a_candidate_is_identified_by_its_address_alone() {
     let now = Instant::now();
     let mut renamed = pool("api", 2);
     renamed.backends.reverse();
@@ -151,7 +151,7 @@ fn a_candidate_is_known_by_its_address_whatever_its_pool_name_or_place() {
 }
 
 #[test]
-fn a_pool_in_node_mode_has_its_unhealthy_backends_while_no_other_can_take_work() {
+fn a_node_mode_pool_fails_open_while_only_unhealthy_backends_remain() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("app", 3)), pool("app.peers", 1)], now);
     let view = |inventory: &Inventory| {

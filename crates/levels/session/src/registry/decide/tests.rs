@@ -16,7 +16,7 @@ fn slowly(pool: PoolConfig, over: u64) -> PoolConfig {
 }
 
 #[test]
-fn only_backends_that_are_wanted_and_well_are_eligible() {
+fn only_healthy_backends_that_are_up_and_have_weight_are_eligible() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 5))], now);
     inventory.set_admin("web", "b1", Drain).unwrap();
@@ -32,7 +32,7 @@ fn only_backends_that_are_wanted_and_well_are_eligible() {
 }
 
 #[test]
-fn a_wish_that_is_so_already_says_nothing() {
+fn setting_an_unchanged_admin_state_or_weight_returns_no_notice() {
     let mut inventory = inventory(vec![pool("web", 1)], Instant::now());
     assert_eq!(inventory.set_admin("web", "b1", Up).unwrap(), None);
     assert_eq!(inventory.set_weight("web", "b1", None).unwrap(), None);
@@ -41,7 +41,7 @@ fn a_wish_that_is_so_already_says_nothing() {
 }
 
 #[test]
-fn down_cuts_once_told_to_and_up_takes_that_back() {
+fn cut_downed_cuts_a_down_backend_until_its_admin_state_changes() {
     let mut inventory = inventory(vec![pool("web", 2)], Instant::now());
     let live = Arc::clone(&entry(&inventory, "web", "b1").live);
     let other = Arc::clone(&entry(&inventory, "web", "b2").live);
@@ -59,7 +59,7 @@ fn down_cuts_once_told_to_and_up_takes_that_back() {
 }
 
 #[test]
-fn failed_checks_cut_where_they_close_connections() {
+fn failed_checks_cut_a_backend_only_if_configured_to_close() {
     let now = Instant::now();
     let closing = |closes| {
         let mut pool = checked(pool("web", 2));
@@ -88,7 +88,7 @@ fn failed_checks_cut_where_they_close_connections() {
 }
 
 #[test]
-fn only_an_operator_gives_multiplexing_back() {
+fn only_setting_a_backend_up_restores_its_multiplexing() {
     let now = Instant::now();
     let mut inventory = inventory(vec![pool("web", 2)], now);
     let live = Arc::clone(&entry(&inventory, "web", "b1").live);
@@ -107,7 +107,7 @@ fn only_an_operator_gives_multiplexing_back() {
 }
 
 #[test]
-fn a_failing_backend_is_ejected_and_comes_back_with_a_new_row_of_failures() {
+fn an_ejected_backend_returns_with_its_failure_count_reset() {
     let start = Instant::now();
     let mut inventory = inventory(vec![pool("web", 2)], start);
     assert_eq!(
@@ -163,7 +163,7 @@ fn no_failures_eject_when_passive_health_is_off() {
 }
 
 #[test]
-fn ejection_stops_at_the_panic_threshold_and_says_so_once_a_minute() {
+fn ejection_stops_at_the_panic_threshold_and_logs_once_a_minute() {
     let now = Instant::now();
     let mut inventory = inventory(vec![pool("web", 3)], now);
     fail(&mut inventory, "b1", now);
@@ -189,7 +189,7 @@ fn with_backups(number: u8, backups: &[usize]) -> PoolConfig {
 }
 
 #[test]
-fn backups_get_work_only_while_no_other_backend_can() {
+fn backups_are_eligible_only_while_no_other_backend_is() {
     let now = Instant::now();
     let mut inventory = inventory(vec![with_backups(4, &[2, 3])], now);
     assert_eq!(eligible(&inventory), ["b1", "b2"]);
@@ -264,7 +264,7 @@ fn ejected_backends_come_back_early_when_too_few_others_are_left() {
 }
 
 #[test]
-fn an_ejected_backend_whose_checks_fail_is_no_replacement() {
+fn an_ejected_backend_that_fails_checks_stays_out() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 2))], now);
     fail(&mut inventory, "b1", now);
@@ -277,7 +277,7 @@ fn an_ejected_backend_whose_checks_fail_is_no_replacement() {
 }
 
 #[test]
-fn active_checks_may_take_everything_out_and_the_log_says_when() {
+fn active_checks_can_remove_every_backend_and_the_log_reports_it() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 2))], now);
     assert_eq!(
@@ -299,7 +299,7 @@ fn active_checks_may_take_everything_out_and_the_log_says_when() {
 }
 
 #[test]
-fn a_pool_whose_backends_are_still_being_made_is_no_warning_before_its_time() {
+fn a_starting_pool_logs_a_warning_only_after_its_start_time() {
     let now = Instant::now();
     let made = |n| PoolConfig { starts_within: Some(seconds(40)), ..pool("web", n) };
     let starting = "pool web: starting its first backends; none serves yet";
@@ -335,7 +335,7 @@ fn a_pool_whose_backends_are_still_being_made_is_no_warning_before_its_time() {
 }
 
 #[test]
-fn a_passing_check_ends_an_ejection_for_statuses_and_no_other() {
+fn a_passing_check_ends_only_ejections_for_statuses() {
     let now = Instant::now();
     let statuses = PassiveHealth { statuses: [(503, 503)].into(), ..PassiveHealth::default() };
     let mut inventory =
@@ -360,7 +360,7 @@ fn a_passing_check_ends_an_ejection_for_statuses_and_no_other() {
 }
 
 #[test]
-fn statuses_that_are_listed_no_more_keep_no_backend_out() {
+fn removing_listed_statuses_ends_ejections_for_statuses() {
     let now = Instant::now();
     let statuses = PassiveHealth { statuses: [(503, 503)].into(), ..PassiveHealth::default() };
     let listed = PoolConfig { passive: statuses, ..pool("web", 4) };
@@ -374,7 +374,7 @@ fn statuses_that_are_listed_no_more_keep_no_backend_out() {
 }
 
 #[test]
-fn a_check_that_could_not_be_made_is_shown_and_not_counted() {
+fn a_check_that_could_not_run_is_recorded_but_not_counted() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("web", 1))], now);
     let result = Err(CheckError::NotChecked("no file descriptor left on this machine"));
@@ -387,7 +387,7 @@ fn a_check_that_could_not_be_made_is_shown_and_not_counted() {
 }
 
 #[test]
-fn what_comes_back_ramps_up_whatever_kept_it_out() {
+fn a_returning_backend_gets_a_slow_start_after_any_absence() {
     let start = Instant::now();
     type Change = fn(&mut Inventory, bool, Instant);
     let out_and_back: [(&str, Change); 4] = [
@@ -417,7 +417,7 @@ fn what_comes_back_ramps_up_whatever_kept_it_out() {
 }
 
 #[test]
-fn following_the_wakes_of_a_ramp_reaches_the_full_weight_in_ten_steps() {
+fn a_slow_start_reaches_full_weight_in_ten_wakes() {
     let start = Instant::now();
     let before = inventory(vec![slowly(pool("web", 1), 30)], start);
     assert_eq!(before.next_wake(start), None, "a new pool does not ramp");
@@ -436,7 +436,7 @@ fn following_the_wakes_of_a_ramp_reaches_the_full_weight_in_ten_steps() {
 }
 
 #[test]
-fn planned_weights_hold_through_reloads_and_a_newcomer_gets_its_part() {
+fn planned_weights_survive_reloads_and_a_new_backend_gets_their_mean() {
     let now = Instant::now();
     let by_load = |n| PoolConfig { weights_by_load: true, ..pool("web", n) };
     let planned = |inventory: &Inventory, names: &[&str]| -> Vec<u16> {
@@ -460,7 +460,7 @@ fn planned_weights_hold_through_reloads_and_a_newcomer_gets_its_part() {
 }
 
 #[test]
-fn a_pool_that_does_not_ask_for_weights_by_load_takes_none() {
+fn a_pool_without_weights_by_load_ignores_planned_weights() {
     let mut inventory = inventory(vec![pool("web", 1)], Instant::now());
     let planned = vec![("b1".to_string(), Weight::new(7).unwrap())];
     assert!(!inventory.set_planned("web", &planned).unwrap());
@@ -469,7 +469,7 @@ fn a_pool_that_does_not_ask_for_weights_by_load_takes_none() {
 }
 
 #[test]
-fn the_log_says_what_serves_in_node_mode_while_no_backend_can() {
+fn node_mode_without_a_usable_backend_logs_that_peers_serve() {
     let now = Instant::now();
     let mut inventory = inventory(vec![checked(pool("app", 1)), pool("app.peers", 1)], now);
     inventory.front_doors[0].peers = Some(1);

@@ -11,7 +11,7 @@ use crate::config::checks::HttpCheck;
 use crate::config::{HealthCheck, PassiveHealth, Place, Protocol, Resolved};
 
 #[test]
-fn a_backend_is_the_same_by_its_pool_and_address_and_keeps_everything() {
+fn a_backend_with_the_same_pool_and_address_keeps_its_state() {
     let now = Instant::now();
     let mut before = inventory(vec![checked(pool("web", 2))], now);
     before.set_admin("web", "b1", Drain).unwrap();
@@ -35,7 +35,7 @@ fn a_backend_is_the_same_by_its_pool_and_address_and_keeps_everything() {
 }
 
 #[test]
-fn numbers_are_never_given_twice() {
+fn ids_are_never_reused() {
     let now = Instant::now();
     let first = inventory(vec![pool("web", 1)], now);
     let without = reload(&first, vec![], now);
@@ -61,7 +61,7 @@ fn the_same_address_in_two_pools_is_two_backends() {
 }
 
 #[test]
-fn a_front_door_is_the_same_by_its_socket_and_keeps_its_counters() {
+fn a_front_door_with_the_same_socket_keeps_its_counters() {
     let now = Instant::now();
     let before = inventory(vec![pool("web", 1), pool("api", 1)], now);
     before.front_doors[0].stats.shard(0).requests.add(5);
@@ -83,13 +83,14 @@ fn a_front_door_is_the_same_by_its_socket_and_keeps_its_counters() {
 }
 
 #[test]
-fn the_summary_tells_pools_backends_and_front_doors_apart() {
+fn the_change_summary_lists_pools_backends_and_front_doors_separately() {
     let now = Instant::now();
     let before = inventory(vec![pool("web", 2), pool("old", 1)], now);
     let mut web = pool("web", 3);
     web.backends.remove(0);
     web.slow_start = Some(seconds(10));
-    let wanted = config(vec![web, pool("new", 1)]);
+    let mut wanted = config(vec![web, pool("new", 1)]);
+    wanted.front_doors[0] = front_door(8002, "web");
     let (after, changes) = before.reloaded(&wanted, THREADS, now).unwrap();
     assert_eq!(changes.pools.changed, ["web"]);
     assert_eq!(changes.pools.added, ["new"]);
@@ -97,6 +98,9 @@ fn the_summary_tells_pools_backends_and_front_doors_apart() {
     assert_eq!(changes.backends.added, ["web/b3", "new/b1"]);
     assert_eq!(changes.backends.removed, ["web/b1", "old/b1"]);
     assert!(changes.backends.changed.is_empty());
+    assert_eq!(changes.front_doors.added, ["http:127.0.0.1:8002"]);
+    assert_eq!(changes.front_doors.changed, ["http:127.0.0.1:8001"]);
+    assert_eq!(changes.front_doors.removed, ["http:127.0.0.1:8000"]);
     let (_, again) = after.reloaded(&wanted, THREADS, now).unwrap();
     assert!(again.is_empty(), "{again}");
 }
@@ -111,7 +115,7 @@ fn a_removed_backend_is_not_cut() {
 }
 
 #[test]
-fn a_pool_no_longer_checked_takes_its_backends_for_healthy() {
+fn removing_the_checks_of_a_pool_makes_its_backends_eligible() {
     let now = Instant::now();
     let mut before = inventory(vec![checked(pool("web", 1))], now);
     check(&mut before, "b1", false, now);
@@ -122,7 +126,7 @@ fn a_pool_no_longer_checked_takes_its_backends_for_healthy() {
 }
 
 #[test]
-fn another_check_keeps_the_verdict_of_the_old_one_until_it_says_otherwise() {
+fn a_replaced_check_keeps_the_old_verdict_until_its_own_result() {
     let now = Instant::now();
     let mut before = inventory(vec![checked(pool("web", 2))], now);
     check(&mut before, "b1", false, now);
@@ -148,7 +152,7 @@ fn turning_passive_health_off_ends_ejections() {
 }
 
 #[test]
-fn a_front_door_to_no_pool_is_refused_with_the_nearest() {
+fn a_front_door_to_an_unknown_pool_is_refused_with_suggestion() {
     let mut wanted = config(vec![pool("web", 1)]);
     wanted.front_doors[0].pool = "wep".into();
     let refused = Inventory::default().reloaded(&wanted, THREADS, Instant::now());
@@ -161,7 +165,7 @@ fn a_front_door_to_no_pool_is_refused_with_the_nearest() {
 }
 
 #[test]
-fn a_backend_is_found_by_name_or_address_and_else_the_nearest_is_named() {
+fn find_matches_a_name_or_address_and_otherwise_suggests_a_name() {
     let mut inventory = inventory(vec![pool("web", 2)], Instant::now());
     for name in ["b2", "10.0.0.2:80"] {
         assert_eq!(&*inventory.find("web", name).unwrap().1.config.name, "b2");
@@ -214,7 +218,7 @@ fn a_host_name_without_an_address_is_unhealthy_until_it_has_one() {
 }
 
 #[test]
-fn other_addresses_of_a_host_name_are_the_same_backend_with_its_number_and_all_it_has() {
+fn a_host_name_with_new_addresses_keeps_its_backend_and_state() {
     let now = Instant::now();
     let before = inventory(vec![named(&["10.0.0.1:80", "10.0.0.2:80"], None)], now);
     let again = named(&["10.0.0.2:80", "10.0.0.1:80"], Some("no answer"));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_checkpoint_is_read_and_earlier_ones_are_removed() {
+    fn the_last_checkpoint_is_read_and_earlier_checkpoints_are_removed() {
         let (_root, folder) = stage("folder-last");
         assert_eq!(load(&folder, SLICE).unwrap(), None);
         for (epoch, number) in [(9, 1), (9, 2), (10, 1)] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_strange_files_are_refused_and_kept() {
+    fn damaged_checkpoint_files_are_refused_and_kept() {
         let (_root, folder) = stage("folder-damaged");
         store(&folder, SLICE, &checkpoint(3, 1, Some(b"state")), false).unwrap();
         let path = folder.join("7/3");

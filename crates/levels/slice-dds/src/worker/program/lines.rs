@@ -72,7 +72,7 @@ fn acknowledgement(line: &[u8]) -> Option<(u64, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn acknowledgements_are_lines_and_what_is_none_is_an_error_that_shows_it() {
+    fn acknowledgement_lines_are_parsed_and_errors_quote_invalid_lines() {
         let mut output = &b"7 aGVsbG8=\n\n 8 \n18446744073709551615 AA==\r\n9"[..];
         let mut read = || super::read(&mut output);
         assert_eq!(read().unwrap(), Some((7, b"hello".to_vec())));

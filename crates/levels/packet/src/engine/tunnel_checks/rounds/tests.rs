@@ -149,7 +149,7 @@ fn rise_and_fall_turn_a_verdict() {
 }
 
 #[test]
-fn a_reset_says_that_nothing_listens() {
+fn a_reset_fails_the_check_as_refused() {
     let mut bench = Bench::new(&[11]);
     let sequence = bench.way.syn();
     let notice = bench.answer(RST | ACK, sequence.wrapping_add(1));
@@ -158,7 +158,7 @@ fn a_reset_says_that_nothing_listens() {
 }
 
 #[test]
-fn an_answer_with_another_number_is_ignored() {
+fn an_answer_with_an_unexpected_acknowledgement_number_is_ignored() {
     let mut bench = Bench::new(&[11]);
     let sequence = bench.way.syn();
     for number in [0, 1, sequence, sequence.wrapping_add(2)] {
@@ -172,7 +172,7 @@ fn an_answer_with_another_number_is_ignored() {
 }
 
 #[test]
-fn numbers_have_the_mark_and_do_not_repeat_while_they_may_be_answered() {
+fn sequence_numbers_carry_the_mark_and_recent_numbers_do_not_repeat() {
     let mut bench = Bench::new(&[11]);
     let mark = u32::from(bench.rounds.mark());
     let mut seen = vec![bench.way.syn()];
@@ -204,7 +204,7 @@ fn an_answer_counts_for_the_backend_that_was_asked() {
 }
 
 #[test]
-fn what_an_earlier_check_left_half_open_ends_and_does_not_count() {
+fn a_late_answer_to_an_earlier_check_is_reset_and_ignored() {
     let mut bench = Bench::new(&[11]);
     let first = bench.way.syn();
     bench.answer(SYN | ACK, first.wrapping_add(1));
@@ -228,7 +228,7 @@ fn what_an_earlier_check_left_half_open_ends_and_does_not_count() {
 }
 
 #[test]
-fn few_numbers_are_kept_of_each_backend_and_none_of_one_that_is_not_checked() {
+fn sequence_numbers_are_bounded_per_backend_and_deleted_with_its_check() {
     let mut bench = Bench::new(&[11, 12]);
     for _ in 0..100 {
         bench.after(INTERVAL * 2);
@@ -252,7 +252,7 @@ fn a_verdict_holds_for_no_other_check_of_the_same_backend() {
 }
 
 #[test]
-fn a_next_hop_that_is_resolved_within_the_timeout_is_in_time() {
+fn a_check_passes_if_its_next_hop_resolves_within_the_timeout() {
     let mut bench = Bench::new(&[]);
     bench.rounds.follow(&[check(11)], bench.now);
     bench.way.obstacle = Some(TunnelError::NoNextHop);
@@ -265,7 +265,7 @@ fn a_next_hop_that_is_resolved_within_the_timeout_is_in_time() {
 }
 
 #[test]
-fn this_machines_own_trouble_is_no_verdict_and_is_said_once() {
+fn a_missing_source_address_changes_no_verdict_and_is_reported_once() {
     let mut bench = Bench::new(&[11]);
     let sequence = bench.way.syn();
     bench.answer(SYN | ACK, sequence.wrapping_add(1));
@@ -287,7 +287,7 @@ fn this_machines_own_trouble_is_no_verdict_and_is_said_once() {
 }
 
 #[test]
-fn a_backend_that_stays_keeps_its_verdict_and_one_that_goes_does_not() {
+fn a_verdict_survives_a_new_interval_but_not_a_new_method() {
     let mut bench = Bench::new(&[11]);
     bench.after(TIMEOUT);
     assert_eq!(bench.report().0, Health::Unhealthy);

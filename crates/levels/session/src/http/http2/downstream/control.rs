@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_no_request_are_counted_however_they_are_cut() {
+    fn control_frames_are_counted_at_any_read_boundary() {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let control = [(SETTINGS, 0), (PING, 8), (PRIORITY, 5), (PRIORITY_UPDATE, 20), (0xff, 300)];
         let others = [(DATA, 0), (HEADERS, 50), (RST_STREAM, 4), (WINDOW_UPDATE, 4)];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_too_many_without_the_time_or_the_bytes_for_them() {
+    fn control_frames_beyond_the_rate_and_byte_allowance_are_too_many() {
         let begin = Instant::now();
         let mut control = ControlFrames::new(begin);
         control.count = FRAMES_MAX;

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_that_are_known_change_a_priority() {
+    fn only_valid_urgency_and_incremental_members_set_a_priority() {
         for (value, urgency, is_incremental) in [
             ("", 3, false),
             ("u=0", 0, false),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_yields_to_more_urgent_ones_that_will_end() {
+    fn a_response_yields_only_to_more_urgent_finite_responses() {
         let all = Rc::new(Urgencies::default());
         let now = Instant::now();
         let begin = |urgency, is_incremental, has_length| {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_yields_to_those_that_have_sent_bytes_in_time() {
+    fn a_response_yields_to_an_urgent_response_only_while_it_sends() {
         let all = Rc::new(Urgencies::default());
         let began = Instant::now();
         let begin = |urgency| {

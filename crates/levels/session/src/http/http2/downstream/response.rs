@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_earlier_heads_changes_none() {
+    fn fields_cached_from_earlier_heads_do_not_alter_later_heads() {
         let heads = [
             "HTTP/1.1 200 OK\r\nServer: a\r\nX-B: 1\r\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nServer: a\r\nX-B: 2\r\nContent-Length: 0\r\n\r\n",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_those_that_are_remembered_is_read() {
+    fn header_lines_beyond_the_cache_limits_are_parsed() {
         let long = "v".repeat(KNOWN_LINE_BYTES);
         let many: String = (0..2 * KNOWN_FIELDS).map(|at| format!("X-{at}: {at}\r\n")).collect();
         let head = format!("HTTP/1.1 200 \r\nX: {long}\r\n{many}Content-Length: 0\r\n\r\n");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_head_is_refused_whatever_is_known() {
+    fn a_malformed_head_is_refused_despite_cached_fields() {
         let mut known = KnownFields::default();
         read(&mut known, "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 0\r\n\r\n");
         for head in [
