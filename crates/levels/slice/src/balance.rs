@@ -48,10 +48,6 @@ const STUCK_ITEMS: u32 = 4;
 /// measurements are older than those of the others. Workers report every 250 ms.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// The difference of two loads is chance up to this many standard errors. The largest and the
-/// smallest of a few equal loads differ by two errors of one on average.
-const ERRORS_MAX: f64 = 3.0;
-
 /// How eagerly the balancer moves slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
@@ -62,8 +58,7 @@ pub struct Policy {
     /// A worker that has had items for this long and finished none is stuck: it receives no slices,
     /// and its own move away.
     pub stuck: Duration,
-    /// Balancing begins when the most loaded worker exceeds the mean by this share of the mean, and
-    /// by more than chance.
+    /// Balancing begins when the most loaded worker exceeds the mean by this share of the mean.
     pub begin: f64,
     /// Balancing stops at this excess.
     pub stop: f64,
@@ -316,18 +311,12 @@ impl Balancer {
 
     /// Decides whether to move slices. Returns the imbalance and the bound for it.
     fn begin_or_go_on(&mut self, sides: &Sides, mean: f64) -> (f64, f64) {
-        let by_load = |a: &&Side, b: &&Side| a.relative().total_cmp(&b.relative());
-        let sides = || sides.targets().map(|(_, side)| side);
-        let (Some(worst), Some(least)) = (sides().max_by(by_load), sides().min_by(by_load)) else {
-            return (0.0, 0.0);
-        };
-        let imbalance = if mean > 0.0 { (worst.relative() - mean).max(0.0) / mean } else { 0.0 };
+        let worst = sides.targets().map(|(_, side)| side);
+        let worst = worst.max_by(|a, b| a.relative().total_cmp(&b.relative()));
+        let worst = worst.map_or(0.0, Side::relative);
+        let imbalance = if mean > 0.0 { (worst - mean).max(0.0) / mean } else { 0.0 };
         let policy = &self.policy;
         let bound = if self.moving { policy.stop } else { policy.begin };
-        // The imbalance at which the loads of these two workers differ by no more than chance.
-        let gap = worst.relative() - least.relative();
-        let chance = ERRORS_MAX * worst.relative_error().hypot(least.relative_error());
-        let bound = if gap > 0.0 { bound.max(imbalance * chance / gap) } else { bound };
         self.moving = imbalance > bound;
         (imbalance, bound)
     }
@@ -374,7 +363,6 @@ impl Balancer {
             takes: worker.takes && !worker.leaving && worker.weight.get() > 0,
             leaving: worker.leaving,
             load: 0.0,
-            error: 0.0,
             slices: Vec::new(),
             groups: Groups::default(),
             gave: false,
@@ -385,10 +373,8 @@ impl Balancer {
         for slice in slices {
             if let Some(side) = sides.get_mut(&slice.owner) {
                 let backlog = self.backlog(slice.id);
-                let load = self.load(slice.id);
-                side.error += load * self.loads.error(slice.owner);
+                let load = self.load(slice.id) + backlog;
                 let typical = self.loads.typical(slice.id) + backlog;
-                let load = load + backlog;
                 side.add(Piece { slice: slice.id, load, typical });
                 side.takes &= load <= 0.0 || !self.is_silent(now, slice.owner);
             }

@@ -22,17 +22,11 @@
 //! The time of an item is the mean of the slice's last items and [`ITEMS_BEFORE`] items that took
 //! the mean of its worker.
 //!
-//! Other work on a worker's machine makes the times of items vary, those of all its slices at once.
-//! The error of a worker's load is that of a ratio estimator: over the rounds, the sum of the
-//! squared deviations of the time spent from the slices' own means, over the squared time spent.
-//! Deviations of one round add up before they are squared, as they have one cause.
-//!
 //! # Source
-//! Cochran, "Sampling Techniques", 1977, section 6.3 (the variance of a ratio). Robbins, "The
-//! empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference", JASA 1983,
-//! section 4 (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the risk of Bayes
-//! and empirical Bayes estimators", JASA 1972 (limited translation). Deviates: counts are faded
-//! exponentially, so their effective size is Kish's.
+//! Robbins, "The empirical Bayes approach", 1964; Morris, "Parametric empirical Bayes inference",
+//! JASA 1983, section 4 (gamma prior, Poisson counts, moments); Efron and Morris, "Limiting the
+//! risk of Bayes and empirical Bayes estimators", JASA 1972 (limited translation). Deviates: counts
+//! are faded exponentially, so their effective size is Kish's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -68,22 +62,10 @@ struct Count {
     item: f64,
 }
 
-/// Deviations of the times of a worker's items from the means of their slices.
-#[derive(Debug, Clone, Copy, Default)]
-struct Deviations {
-    /// Sum of the squared deviations of rounds, in seconds squared; faded like the items.
-    squared: f64,
-    /// The items that the slices' means are made of.
-    items: f64,
-    /// Their time in seconds.
-    busy_seconds: f64,
-}
-
 /// The loads of all slices.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Estimates {
     counts: BTreeMap<SliceId, Count>,
-    deviations: BTreeMap<WorkerId, Deviations>,
     /// Mean seconds of an item, over all slices.
     item_seconds: Option<f64>,
 }
@@ -103,13 +85,6 @@ impl Estimates {
     /// Seconds that an item of `slice` takes.
     pub(super) fn item_seconds(&self, slice: SliceId) -> f64 {
         self.counts.get(&slice).map_or(0.0, |count| count.item)
-    }
-
-    /// The standard error of the loads of `worker`'s slices, as a share of them.
-    pub(super) fn error(&self, worker: WorkerId) -> f64 {
-        self.deviations.get(&worker).map_or(0.0, |of| {
-            if of.busy_seconds > 0.0 { of.squared.sqrt() / of.busy_seconds } else { 0.0 }
-        })
     }
 
     /// Mean time of an item, if any was processed.
@@ -136,7 +111,6 @@ impl Estimates {
         }
         let present: BTreeSet<_> = slices.iter().map(|slice| slice.id).collect();
         self.counts.retain(|slice, _| present.contains(slice));
-        self.learn_deviations(slices, moved);
         let prior = Prior::of(self.counts.values());
         let items = self.item_seconds_by_owner(slices);
         for slice in slices {
@@ -149,39 +123,6 @@ impl Estimates {
             let few = count.effective().0 < FEW_ITEMS;
             count.typical = if few { prior.mean * before } else { count.load };
         }
-    }
-
-    fn learn_deviations(&mut self, slices: &[SliceInput], moved: &BTreeSet<SliceId>) {
-        /// Sums over the slices of a worker.
-        #[derive(Default)]
-        struct Sums {
-            items: f64,
-            busy_seconds: f64,
-            /// Of this round.
-            done: f64,
-            deviation: f64,
-        }
-        let mut sums: BTreeMap<WorkerId, Sums> = BTreeMap::new();
-        for slice in slices {
-            let Some(count) = self.counts.get(&slice.id) else { continue };
-            let of = sums.entry(slice.owner).or_default();
-            of.items += count.done;
-            of.busy_seconds += count.busy_seconds;
-            if slice.done > 0 && count.done > 0.0 && !moved.contains(&slice.id) {
-                let done = slice.done as f64;
-                of.done += done;
-                of.deviation += slice.busy.as_secs_f64() - done * count.busy_seconds / count.done;
-            }
-        }
-        let before = std::mem::take(&mut self.deviations);
-        let next = |(worker, of): (WorkerId, Sums)| {
-            let last = before.get(&worker).copied().unwrap_or_default();
-            let kept = (of.items - of.done).max(0.0);
-            let faded = if last.items > 0.0 { (kept / last.items).min(1.0) } else { 0.0 };
-            let squared = last.squared * faded * faded + of.deviation * of.deviation;
-            (worker, Deviations { squared, items: of.items, busy_seconds: of.busy_seconds })
-        };
-        self.deviations = sums.into_iter().map(next).collect();
     }
 
     /// The mean time of an item: of each worker that processed any, and of all.

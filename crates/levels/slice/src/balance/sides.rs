@@ -23,8 +23,6 @@ pub(super) struct Side {
     pub(super) takes: bool,
     pub(super) leaving: bool,
     pub(super) load: f64,
-    /// The standard error of `load`.
-    pub(super) error: f64,
     pub(super) slices: Vec<Piece>,
     /// The groups of its slices.
     pub(super) groups: Groups,
@@ -44,11 +42,6 @@ pub(super) struct Piece {
 impl Side {
     pub(super) fn relative(&self) -> f64 {
         self.load / self.weight
-    }
-
-    /// The standard error of [`Side::relative`].
-    pub(super) fn relative_error(&self) -> f64 {
-        self.error / self.weight
     }
 
     /// Adds a slice that the worker has when the round begins.
