@@ -9,6 +9,7 @@ mod access;
 mod address_hash;
 mod backend_id;
 pub mod capture;
+mod clock;
 pub mod config;
 pub mod control;
 pub mod decap;

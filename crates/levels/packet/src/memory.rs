@@ -262,7 +262,8 @@ impl PortsMemory {
     }
 }
 
-/// The flows of nat, which only the program writes. They exist from the first VIP with nat on.
+/// The flows of nat. The program writes them, and the control side those that other balancers
+/// report. They exist from the first VIP with nat on.
 #[derive(Clone, Debug)]
 pub struct TranslatedMemory {
     area: Arc<OnceLock<Area>>,

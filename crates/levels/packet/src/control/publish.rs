@@ -150,7 +150,7 @@ impl Control {
         }
     }
 
-    fn head(&self) -> Directory {
+    pub(super) fn head(&self) -> Directory {
         let settings = &self.settings;
         let longest = |of: fn(&Timeouts) -> Duration| {
             let all = self.services.iter().flatten().map(|it| of(&self.timeouts_of(it)));

@@ -18,10 +18,3 @@ fn is_on(family: &str, interface: &str, setting: &str) -> bool {
     let file = format!("/proc/sys/net/{family}/conf/{interface}/{setting}");
     fs::read_to_string(file).map_or(true, |text| text.trim() != "0")
 }
-
-/// The clock of the program.
-pub(super) fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(i64::cast_unsigned);
-    seconds * 1_000_000_000 + nanoseconds
-}

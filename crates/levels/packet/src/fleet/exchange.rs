@@ -16,6 +16,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::channel::{Channel, PeerError};
 use super::status::{ExchangeStatus, Peer, PeerState, State};
+use crate::clock::monotonic_ns;
 use crate::config::{FleetConfig, FleetSecret};
 use crate::control::{Ack, Collected, Control, FleetMessage, Position};
 use crate::own_address::is_own;
@@ -339,7 +340,8 @@ impl Shared {
         while !self.stops() {
             let message = FleetMessage::decode(&channel.receive()?)?;
             let swept = message.swept;
-            let Some(ack) = tables.ask(move |control| control.take_in(&message, Instant::now()))
+            let Some(ack) = tables
+                .ask(move |control| control.take_in(&message, Instant::now(), monotonic_ns()))
             else {
                 return Ok(());
             };

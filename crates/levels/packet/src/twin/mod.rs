@@ -24,7 +24,8 @@ use ports::{Answered, Ports};
 use state::{Limited, State};
 pub use tables::ServiceAt;
 use tables::{Tables, VipAnswer};
-use translated::{Translated, digest_at_slot};
+pub(crate) use translated::Translated;
+use translated::digest_at_slot;
 
 use crate::abi::{EventKind, Forward, How, NO_SLOT, Reverse, SERVICE_QUIC, Sender, Service};
 use crate::digest::Digest;

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::state::State;
 use super::tables::Tables;
-use crate::abi::{SERVICE_QUIC, SLOTS_MAX, Service, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS};
+use crate::abi::{
+    Directory, SERVICE_QUIC, SLOTS_MAX, Service, TRANSLATED_TICK_SHIFT, TRANSLATED_WAYS,
+};
 use crate::digest::Digest;
 use crate::packet::{Parsed, protocol};
 
@@ -37,7 +39,7 @@ struct Lives {
 }
 
 /// The table, for one packet.
-pub(super) struct Translated<'a> {
+pub(crate) struct Translated<'a> {
     words: &'a [AtomicU64],
     lives: Lives,
     /// Of any service and protocol: a word does not have those of its flow.
@@ -66,10 +68,7 @@ impl<'a> Translated<'a> {
             protocol::UDP => Lives { established: udp, other: udp },
             _ => Lives { established: tcp, other: closing },
         };
-        let head = &tables.directory;
-        let [tcp, closing, udp] =
-            [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
-        let longest = Lives { established: tcp.max(udp), other: closing.max(udp) };
+        let longest = longest(&tables.directory);
         Translated {
             words: state.memory().translated.words(),
             lives,
@@ -78,6 +77,29 @@ impl<'a> Translated<'a> {
             ends: parsed.icmp.is_none() && (parsed.is_fin() || parsed.is_rst()),
             is_error: parsed.icmp.is_some(),
             writes: state.writes(),
+        }
+    }
+
+    /// The table at a time of the kernel's monotonic clock, for flows that other balancers report.
+    pub(crate) fn of_other_balancers(
+        words: &'a [AtomicU64],
+        head: &Directory,
+        now_ns: u64,
+    ) -> Translated<'a> {
+        let longest = longest(head);
+        let tick = (now_ns >> TRANSLATED_TICK_SHIFT) & TIME_MASK;
+        let (ends, is_error, writes) = (false, false, true);
+        Translated { words, lives: longest, longest, tick, ends, is_error, writes }
+    }
+
+    /// Records a flow to the backend in a slot, whose packets go to another balancer, so that this
+    /// one translates replies that arrive before the client's next packet.
+    pub(crate) fn put_reported(&self, digest: Digest, slot: u16, is_open: bool) {
+        let Some(line) = self.line(digest) else { return };
+        let stage = if is_open { ESTABLISHED } else { ASKED };
+        let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
+        if let Some((at, before)) = known.or_else(|| self.least(line)) {
+            self.change(at, before, self.word(digest, slot, stage));
         }
     }
 
@@ -121,6 +143,17 @@ impl<'a> Translated<'a> {
         (!stays).then_some(2 + (stage << 16) + TIME_MASK - age)
     }
 
+    /// The word of a line to replace; `None`: every flow stays.
+    fn least(&self, line: &'a [AtomicU64]) -> Option<(&'a AtomicU64, u64)> {
+        let ranked = line.iter().filter_map(|at| {
+            let word = at.load(Acquire);
+            Some((self.rank(word)?, at, word))
+        });
+        // Of equals the first, as in the program.
+        let (_, at, before) = ranked.min_by_key(|(rank, ..)| *rank)?;
+        Some((at, before))
+    }
+
     /// Returns whether the word differs.
     fn change(&self, at: &AtomicU64, before: u64, after: u64) -> bool {
         if self.writes && before != after {
@@ -144,12 +177,7 @@ impl<'a> Translated<'a> {
             };
             return Some(self.change(at, before, self.word(digest, slot, stage)));
         }
-        let ranked = line.iter().filter_map(|at| {
-            let word = at.load(Acquire);
-            Some((self.rank(word)?, at, word))
-        });
-        // Of equals the first, as in the program.
-        let (_, at, before) = ranked.min_by_key(|(rank, ..)| *rank)?;
+        let (at, before) = self.least(line)?;
         Some(self.change(at, before, self.word(digest, slot, ASKED)))
     }
 
@@ -172,6 +200,13 @@ impl<'a> Translated<'a> {
         self.change(at, before, self.word(digest, slot, stage));
         true
     }
+}
+
+/// The longest lives of any service and protocol.
+fn longest(head: &Directory) -> Lives {
+    let [tcp, closing, udp] =
+        [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
+    Lives { established: tcp.max(udp), other: closing.max(udp) }
 }
 
 fn is_of(word: u64, digest: Digest) -> bool {

@@ -26,7 +26,7 @@ const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const INGRESS: u32 = 1;
 const BALANCER_MAC: [u8; 6] = [2, 0, 0, 0, 255, 1];
-const PORT: u16 = 443;
+pub(crate) const PORT: u16 = 443;
 
 /// The number of a backend.
 pub(crate) type Backend = u16;

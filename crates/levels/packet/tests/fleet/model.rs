@@ -215,7 +215,7 @@ impl Model {
             }
         }
         let now = balancer.world.now;
-        let ack = balancer.world.control().take_in(&FleetMessage::decode(&bytes).unwrap(), now);
+        let ack = balancer.world.control().take_in(&FleetMessage::decode(&bytes).unwrap(), now, 0);
         position.asked = Ack::decode(&ack.encode()).unwrap().asks;
         balancer.links[from].position = position;
     }

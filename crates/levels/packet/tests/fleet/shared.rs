@@ -1,13 +1,17 @@
 //! Single properties of the exchange, between balancers without time on the way.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use equipoise_packet::FlowScheduler::{self, LeastConnection, Maglev, RoundRobin};
+use equipoise_packet::abi::Forward;
 use equipoise_packet::control::{Ack, FlowId, Position, Timeouts};
-use equipoise_packet::{BackendId, Capacity, Settings, VipId};
+use equipoise_packet::packet::Parsed;
+use equipoise_packet::twin::{Route, Surroundings, Twin, Verdict};
+use equipoise_packet::{BackendId, Capacity, Protocol, Settings, VipId, VipSpec};
 
 use crate::world::{
-    ACK, Backend, FIN, SYN, World, address_of, capacity, client_of, settings, tcp, vip,
+    ACK, Backend, FIN, PORT, SYN, World, address_of, capacity, client_of, settings, tcp, vip,
 };
 
 /// Time in which received flows are published.
@@ -28,11 +32,20 @@ impl Fleet {
         capacity: impl Fn(usize) -> Capacity,
         settings: &Settings,
     ) -> Fleet {
+        Fleet::of(balancers, &vip(1, scheduler, pool), capacity, settings)
+    }
+
+    fn of(
+        balancers: usize,
+        vip: &VipSpec,
+        capacity: impl Fn(usize) -> Capacity,
+        settings: &Settings,
+    ) -> Fleet {
         let worlds = (0..balancers).map(|number| {
             let mut world = World::new(1, capacity(number), settings.clone());
             let now = world.now;
             world.control().share(now);
-            world.apply(vec![vip(1, scheduler, pool)]);
+            world.apply(vec![vip.clone()]);
             world.settle();
             world
         });
@@ -51,7 +64,7 @@ impl Fleet {
             let position = self.positions[from][to].clone();
             let collected = self.worlds[from].control().collect(&position, now);
             let now = self.worlds[to].now;
-            let ack = self.worlds[to].control().take_in(&collected.message, now);
+            let ack = self.worlds[to].control().take_in(&collected.message, now, 0);
             self.acks.full += ack.full;
             self.acks.unplaced += ack.unplaced;
             let mut position = collected.position;
@@ -123,6 +136,36 @@ fn a_flow_lives_everywhere_while_one_balancer_carries_it() {
     // Without packets they end, although balancers repeat them to each other.
     fleet.run(Duration::from_secs(60));
     assert_eq!([0, 1].map(|at| fleet.worlds[at].flows()), [0; 2]);
+}
+
+/// Whether a balancer translates a backend's reply to a client.
+fn translates(world: &World, backend: Backend, client: u32) -> bool {
+    let (address, port) = client_of(client);
+    let from = SocketAddr::new(address_of(backend), PORT);
+    let to = SocketAddr::new(address.into(), port);
+    let reply = Parsed::of_flow(from, to, Protocol::Tcp.number(), None);
+    let around = Surroundings { route: Route::Out(9), ..Surroundings::default() };
+    let twin = Twin::new(world.memories[0].clone(), world.limits);
+    twin.decide(&reply, &around).verdict == Verdict::Redirect(9)
+}
+
+#[test]
+fn replies_under_nat_are_translated_before_the_next_packet_of_a_client_that_changes_balancer() {
+    let nat = VipSpec { forward: Forward::Nat, ..vip(1, Maglev, &[0, 1, 2]) };
+    let mut fleet = Fleet::of(2, &nat, |_| capacity(), &settings());
+    let homes = fleet.worlds[0].open_all(1, 0..20);
+    fleet.run(3 * settings().interval);
+    for world in &fleet.worlds {
+        for (client, home) in (0..).zip(&homes) {
+            assert!(translates(world, *home, client), "client {client}");
+            assert!(!translates(world, (home + 1) % 3, client), "not its backend");
+        }
+        assert!(!translates(world, 0, 77), "a client of the backend's own address");
+    }
+    // The end of a flow is known, too; its last replies are translated for a while.
+    fleet.worlds[0].send(tcp(1, 0, FIN));
+    fleet.run(3 * settings().interval);
+    assert!(translates(&fleet.worlds[1], homes[0], 0));
 }
 
 #[test]

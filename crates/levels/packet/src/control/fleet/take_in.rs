@@ -5,13 +5,16 @@ use std::time::Instant;
 
 use super::super::Control;
 use super::{Ack, FleetMessage, FlowPart, MISSING_MAX};
+use crate::abi::{FlowKey, Forward};
 use crate::registry::{Evidence, Flow, FlowState};
 use crate::slots::Holder;
 use crate::snapshot::{BackendId, Standing, VipId};
+use crate::twin::Translated;
 
 impl Control {
     /// Takes in a peer's message. The next publication pins its flows where that is necessary.
-    pub fn take_in(&mut self, message: &FleetMessage, now: Instant) -> Ack {
+    /// `now_ns`: `now` by the kernel's monotonic clock.
+    pub fn take_in(&mut self, message: &FleetMessage, now: Instant, now_ns: u64) -> Ack {
         let Some(asks) = self.fleet.as_ref().map(|fleet| fleet.asks) else { return Ack::default() };
         let mut ack = Ack { asks, ..Ack::default() };
         let places = message.places.iter().map(|(vip, at)| self.place_of(vip, *at, now));
@@ -30,6 +33,7 @@ impl Control {
                 }
             }
         }
+        self.note_translated(message, &places, now_ns);
         for pin in &message.pins {
             ack.full += u32::from(!self.take_in_pin(pin));
         }
@@ -42,6 +46,33 @@ impl Control {
             fleet.missing.extend(unplaced.map(|(place, _)| *place).take(room));
         }
         ack
+    }
+
+    /// Has replies of the message's flows under nat translated, also before the next packet of
+    /// their clients. Under other keys than the five-tuple, a reply's flow is not known from the
+    /// digest.
+    fn note_translated(&self, message: &FleetMessage, places: &[Option<(u16, u16)>], now_ns: u64) {
+        let head = self.head();
+        for part in &message.flows {
+            let Some((number, slot)) = places.get(usize::from(part.place)).copied().flatten()
+            else {
+                continue;
+            };
+            let service = self.services[usize::from(number)].as_ref();
+            let is_known = service.is_some_and(|it| {
+                it.forward == Forward::Nat && it.key == FlowKey::FiveTuple && it.quic.is_none()
+            });
+            let flow = self.flows.get(part.digest).filter(|it| is_known && it.remote);
+            // A flow that this balancer knows better has its own record.
+            let Some(flow) = flow.filter(|it| (it.service, it.slot) == (number, slot)) else {
+                continue;
+            };
+            for memory in &self.memories {
+                let words = memory.translated.words();
+                let translated = Translated::of_other_balancers(words, &head, now_ns);
+                translated.put_reported(flow.digest, slot, flow.state == FlowState::Open);
+            }
+        }
     }
 
     /// Returns the numbers of a VIP and of its backend's slot.
