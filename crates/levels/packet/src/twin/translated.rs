@@ -98,7 +98,10 @@ impl<'a> Translated<'a> {
         let Some(line) = self.line(digest) else { return };
         let stage = if is_open { ESTABLISHED } else { ASKED };
         let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
-        if let Some((at, before)) = known.or_else(|| self.least(line)) {
+        // A living flow has packets here, and stays.
+        let is_free = |word: u64| word == 0 || self.is_over(word, self.longest);
+        let other = || self.least(line).filter(|(_, word)| is_free(*word));
+        if let Some((at, before)) = known.or_else(other) {
             self.change(at, before, self.word(digest, slot, stage));
         }
     }

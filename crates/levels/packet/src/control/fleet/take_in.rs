@@ -49,21 +49,15 @@ impl Control {
     }
 
     /// Has replies of the message's flows under nat translated, also before the next packet of
-    /// their clients. Under other keys than the five-tuple, a reply's flow is not known from the
-    /// digest.
+    /// their clients.
     fn note_translated(&self, message: &FleetMessage, places: &[Option<(u16, u16)>], now_ns: u64) {
         let head = self.head();
         for part in &message.flows {
-            let Some((number, slot)) = places.get(usize::from(part.place)).copied().flatten()
-            else {
-                continue;
-            };
-            let service = self.services[usize::from(number)].as_ref();
-            let is_known = service.is_some_and(|it| {
-                it.forward == Forward::Nat && it.key == FlowKey::FiveTuple && it.quic.is_none()
-            });
-            let flow = self.flows.get(part.digest).filter(|it| is_known && it.remote);
+            let place = places.get(usize::from(part.place)).copied().flatten();
+            let place = place.filter(|(number, _)| self.translates_by_digest(*number));
+            let Some((number, slot)) = place else { continue };
             // A flow that this balancer knows better has its own record.
+            let flow = self.flows.get(part.digest).filter(|it| it.remote);
             let Some(flow) = flow.filter(|it| (it.service, it.slot) == (number, slot)) else {
                 continue;
             };
@@ -73,6 +67,13 @@ impl Control {
                 translated.put_reported(flow.digest, slot, flow.state == FlowState::Open);
             }
         }
+    }
+
+    /// Whether the digests of a VIP's flows are those by which the program finds flows of replies.
+    fn translates_by_digest(&self, number: u16) -> bool {
+        self.services[usize::from(number)].as_ref().is_some_and(|it| {
+            it.forward == Forward::Nat && it.key == FlowKey::FiveTuple && it.quic.is_none()
+        })
     }
 
     /// Returns the numbers of a VIP and of its backend's slot.
