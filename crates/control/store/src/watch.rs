@@ -8,7 +8,8 @@ pub enum WatchEvent {
     /// A transaction changed keys of the folder. Its changes outside the folder are omitted.
     Update(Update),
     /// The changes since the last event are unknown: the history was compacted, or the store was
-    /// replaced. Replace all knowledge of the folder by this listing; updates continue after it.
+    /// replaced (a member of etcd that is behind looks the same). Replace all knowledge of the
+    /// folder by this listing; updates continue after it.
     Resync(Listing),
 }
 
