@@ -107,7 +107,7 @@ pub(crate) struct Upgrades {
     replaced: Mutex<Vec<(Replaced, Departing)>>,
     /// Sockets from before the start that no level has taken yet.
     inherited: Inherited,
-    /// The last status of the packet level, whose program goes on while neither process has the
+    /// The last status of the packet level. Its program goes on while neither process has the
     /// engine.
     packet: Mutex<Option<PacketStatus>>,
 }

@@ -92,16 +92,15 @@ impl<'a> Translated<'a> {
         Translated { words, lives: longest, longest, tick, ends, is_error, writes }
     }
 
-    /// Records a flow to the backend in a slot, whose packets go to another balancer, so that this
-    /// one translates replies that arrive before the client's next packet.
+    /// Records a flow of another balancer to the backend in a slot. This balancer then translates
+    /// replies that arrive before the client's next packet.
     pub(crate) fn put_reported(&self, digest: Digest, slot: u16, is_open: bool) {
         let Some(line) = self.line(digest) else { return };
         let stage = if is_open { ESTABLISHED } else { ASKED };
-        let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
         // A living flow has packets here, and stays.
         let is_free = |word: u64| word == 0 || self.is_over(word, self.longest);
         let other = || self.least(line).filter(|(_, word)| is_free(*word));
-        if let Some((at, before)) = known.or_else(other) {
+        if let Some((at, before)) = known(line, digest).or_else(other) {
             self.change(at, before, self.word(digest, slot, stage));
         }
     }
@@ -170,8 +169,7 @@ impl<'a> Translated<'a> {
     /// `None`: there is no room.
     pub(super) fn put(&self, digest: Digest, slot: u16) -> Option<bool> {
         let line = self.line(digest)?;
-        let known = line.iter().map(|at| (at, at.load(Acquire))).find(|(_, it)| is_of(*it, digest));
-        if let Some((at, before)) = known {
+        if let Some((at, before)) = known(line, digest) {
             let goes_on = slot_of(before) == slot && !self.ends;
             let stage = match before & STAGE_MASK {
                 _ if !goes_on => ASKED,
@@ -187,8 +185,7 @@ impl<'a> Translated<'a> {
     /// Whether the reply of the backend in a slot is of a flow that a client opened by the VIP.
     pub(super) fn find(&self, digest: Digest, slot: u16) -> bool {
         let Some(line) = self.line(digest) else { return false };
-        let mut line = line.iter().map(|at| (at, at.load(Acquire)));
-        let Some((at, before)) = line.find(|(_, word)| is_of(*word, digest)) else { return false };
+        let Some((at, before)) = known(line, digest) else { return false };
         if slot_of(before) != slot || self.is_over(before, self.lives) {
             return false;
         }
@@ -210,6 +207,11 @@ fn longest(head: &Directory) -> Lives {
     let [tcp, closing, udp] =
         [head.translated_tcp, head.translated_closing, head.translated_udp].map(u64::from);
     Lives { established: tcp.max(udp), other: closing.max(udp) }
+}
+
+/// The word of the flow in its line.
+fn known(line: &[AtomicU64], digest: Digest) -> Option<(&AtomicU64, u64)> {
+    line.iter().map(|at| (at, at.load(Acquire))).find(|(_, word)| is_of(*word, digest))
 }
 
 fn is_of(word: u64, digest: Digest) -> bool {

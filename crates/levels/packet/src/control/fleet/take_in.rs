@@ -51,20 +51,21 @@ impl Control {
     /// Has replies of the message's flows under nat translated, also before the next packet of
     /// their clients.
     fn note_translated(&self, message: &FleetMessage, places: &[Option<(u16, u16)>], now_ns: u64) {
-        let head = self.head();
-        for part in &message.flows {
-            let place = places.get(usize::from(part.place)).copied().flatten();
-            let place = place.filter(|(number, _)| self.translates_by_digest(*number));
-            let Some((number, slot)) = place else { continue };
-            // A flow that this balancer knows better has its own record.
-            let flow = self.flows.get(part.digest).filter(|it| it.remote);
-            let Some(flow) = flow.filter(|it| (it.service, it.slot) == (number, slot)) else {
+        for words in self.memories.iter().map(|memory| memory.translated.words()) {
+            // Without a VIP with nat there are none.
+            if words.is_empty() {
                 continue;
-            };
-            for memory in &self.memories {
-                let words = memory.translated.words();
-                let translated = Translated::of_other_balancers(words, &head, now_ns);
-                translated.put_reported(flow.digest, slot, flow.state == FlowState::Open);
+            }
+            let translated = Translated::of_other_balancers(words, &self.head(), now_ns);
+            for part in &message.flows {
+                let place = places.get(usize::from(part.place)).copied().flatten();
+                let place = place.filter(|(number, _)| self.translates_by_digest(*number));
+                let Some((number, slot)) = place else { continue };
+                // A flow that this balancer knows better has its own record.
+                let flow = self.flows.get(part.digest).filter(|it| it.remote);
+                if let Some(flow) = flow.filter(|it| (it.service, it.slot) == (number, slot)) {
+                    translated.put_reported(flow.digest, slot, flow.state == FlowState::Open);
+                }
             }
         }
     }
