@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::admit::ANSWER_TIMEOUT;
@@ -251,7 +251,9 @@ struct Connected {
 }
 
 impl Connected {
-    /// Answers the requests. Once `stopped`, it only finishes the current answer.
+    /// Answers the requests. Once `stopped`, it only finishes the current answer. A connection
+    /// without a request gets its first answer, because its client may have sent the request
+    /// already: in an upgrade, no other process would answer it.
     async fn answer(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -260,7 +262,10 @@ impl Connected {
         let Connected { peer, activity, router, mut stopped } = self;
         let router = TowerToHyperService::new(router);
         let stopping = Stopping(stopped.clone());
+        let was_asked = Arc::new(Notify::new());
+        let asked = Arc::clone(&was_asked);
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            asked.notify_one();
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(stopping.clone());
             if let Some(certificate) = &certificate {
@@ -280,10 +285,14 @@ impl Connected {
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
+        let must_end = async {
+            // This also ends when the sender is dropped.
+            let _ = stopped.changed().await;
+            was_asked.notified().await;
+        };
         let ended = tokio::select! {
             ended = &mut connection => ended,
-            // This branch also ends when the sender is dropped.
-            _ = stopped.changed() => {
+            () = must_end => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

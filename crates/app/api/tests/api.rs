@@ -18,7 +18,7 @@ use equipoise_api::wire::SetWeight;
 use equipoise_api::{serve_tcp, serve_unix};
 use equipoise_testkit::Folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 fn serve(socket: &Path, operator: Arc<Recorder>) -> Client {
     let listener = ApiUnix::bind(socket).unwrap();
@@ -49,6 +49,31 @@ async fn client_requests_reach_the_operator_with_their_arguments() {
             "reload"
         ]
     );
+}
+
+#[tokio::test]
+async fn a_connection_accepted_before_a_stop_gets_its_first_answer() {
+    let folder = Folder::new("stop");
+    let socket = folder.path("api.sock");
+    let listener = ApiUnix::bind(&socket).unwrap();
+    let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
+    let api = open_api(&Arc::new(Recorder::default()));
+    let served = tokio::spawn(serve_unix(listener, api, async { drop(stopping.await) }));
+    let request = b"GET /v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut silent = UnixStream::connect(&socket).await.unwrap();
+    // The answer shows that the connection before this one is accepted too.
+    let mut asked = UnixStream::connect(&socket).await.unwrap();
+    asked.write_all(request).await.unwrap();
+    assert!(asked.read(&mut [0; 1 << 16]).await.unwrap() > 0);
+
+    drop(stop);
+    let mut rest = Vec::new();
+    asked.read_to_end(&mut rest).await.unwrap();
+    silent.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    silent.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    served.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ impl Control {
                 _ = ticks.tick() => false,
                 Ok(()) = issued.changed() => true,
             };
-            if self.is_stopping() {
+            if self.is_ending() {
                 return;
             }
             let all = self.certificates().await;

@@ -1,8 +1,8 @@
 //! The control side of a running process: its state, and the tasks that keep the levels in step.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use equipoise_acme::Orders;
@@ -32,6 +32,15 @@ use crate::run::reload::Reloads;
 use crate::run::tickets::with_tickets;
 use crate::run::upgrade::Upgrades;
 
+/// Why a process takes no more work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was asked to stop.
+    Stopped,
+    /// Another process of this instance does its work.
+    Replaced,
+}
+
 /// The control side of a running process.
 pub(crate) struct Control {
     pub(super) file: PathBuf,
@@ -39,7 +48,8 @@ pub(crate) struct Control {
     pub(super) logs: Logs,
     pub(super) entrance: Entrance,
     pub(super) started: Instant,
-    pub(super) stopping: AtomicBool,
+    /// Set once this process takes no more work.
+    pub(super) ending: OnceLock<Ending>,
     pub(super) rates: Mutex<RateWindow>,
     pub(super) reloads: Mutex<Reloads>,
     pub(super) upgrades: Upgrades,
@@ -127,7 +137,7 @@ impl Control {
             logs,
             entrance,
             started: Instant::now(),
-            stopping: AtomicBool::new(false),
+            ending: OnceLock::new(),
             rates: Mutex::default(),
             reloads: Mutex::new(Reloads::begun()),
             upgrades,
@@ -152,14 +162,14 @@ impl Control {
         tokio::spawn(Arc::clone(self).follow_plan());
     }
 
-    /// Refuses changes from now on.
-    pub(crate) fn set_stopping(&self) {
-        self.stopping.store(true, Relaxed);
+    /// Refuses changes from now on. The first reason stays.
+    pub(crate) fn set_ending(&self, ending: Ending) {
+        let _ = self.ending.set(ending);
     }
 
     /// Whether the process stops, or was replaced.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.get().is_some()
     }
 
     /// The packet level.
@@ -217,7 +227,7 @@ impl Control {
             if changed.is_err() {
                 return;
             }
-            if self.is_stopping() {
+            if self.is_ending() {
                 return;
             }
             let config = self.config.lock().await;

@@ -49,7 +49,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::run::added::Added;
-use crate::run::control::{Control, Levels, learn};
+use crate::run::control::{Control, Ending, Levels, learn};
 use crate::run::entrance::Entrance;
 use crate::run::node_certificates::{Desk, Questions};
 use crate::run::notify::{Notice, notify};
@@ -208,7 +208,7 @@ impl Running {
                 }
             }
         }
-        self.control.set_stopping();
+        self.control.set_ending(Ending::Stopped);
         if let Some(upgrade) = upgrade {
             upgrade.give_up().await;
         }

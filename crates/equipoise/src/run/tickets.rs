@@ -64,7 +64,7 @@ impl Control {
     /// Takes the keys for this node's front doors from the controllers, until the process stops.
     async fn ask_for_tickets(self: Arc<Self>) {
         let Some(mut controllers) = self.levels.planner.certificate_questions() else { return };
-        while !self.is_stopping() {
+        while !self.is_ending() {
             let wait = match TicketQuestion::new(self.ticket_names().await) {
                 None => PERIOD,
                 Some(question) => match controllers.ask::<TicketAnswer>(&question).await {

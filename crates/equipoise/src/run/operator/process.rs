@@ -1,6 +1,5 @@
 //! Requests about the process and its configuration file.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use equipoise_api::metrics::{MemoryReading, Reading};
@@ -16,7 +15,7 @@ use equipoise_status as status;
 use equipoise_status::tls::CertificateStates;
 
 use super::{cluster, refused, slice};
-use crate::run::control::Control;
+use crate::run::control::{Control, Ending};
 use crate::run::notify::{Notice, notify};
 use crate::run::prepared::Prepared;
 
@@ -24,7 +23,11 @@ impl ProcessOperator for Control {
     type Prepared = Prepared;
 
     fn phase(&self) -> Phase {
-        if self.stopping.load(Relaxed) { Phase::Stopping } else { Phase::Running }
+        match self.ending.get() {
+            // Requests that it accepted before ask for the instance, which runs on.
+            None | Some(Ending::Replaced) => Phase::Running,
+            Some(Ending::Stopped) => Phase::Stopping,
+        }
     }
 
     fn degraded(&self) -> Vec<&'static str> {
@@ -178,7 +181,7 @@ impl ProcessOperator for Control {
     }
 
     async fn upgrade(&self, how: Upgrade) -> Result<Upgraded, OperateError> {
-        if self.is_stopping() {
+        if self.phase() == Phase::Stopping {
             return Err(OperateError::Stopping);
         }
         self.upgrades.ask(how).await

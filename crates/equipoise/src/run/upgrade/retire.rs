@@ -14,7 +14,7 @@ use equipoise_session::{StopReport, UdpHandover};
 use super::Reply;
 use super::attempt::Successor;
 use super::unix_seconds_now;
-use crate::run::control::Control;
+use crate::run::control::{Control, Ending};
 use crate::run::notify::{Notice, notify};
 use crate::run::{Asked, LAST_LINES_WITHIN, Running};
 
@@ -28,7 +28,7 @@ impl Running {
         mut successor: Successor,
         reply: Option<Reply>,
     ) -> anyhow::Result<ExitCode> {
-        self.control.set_stopping();
+        self.control.set_ending(Ending::Replaced);
         let departing = self.control.hand_over(&mut successor).await;
         let Successor { process, took, .. } = successor;
         let pid = process.pid();
