@@ -53,7 +53,20 @@ class Client:
         rest = await reader.read()
         return len(first) + len(rest)
 
+    async def ping(self):
+        """Sends a PING every second.
+
+        A server sends to an address that it has not validated at most three times the bytes that
+        came from there (RFC 9000, section 8.1). If its challenge or the answer is lost, and the
+        client has nothing to send, both ends wait.
+        """
+        while True:
+            await asyncio.sleep(1)
+            self.protocol._quic.send_ping(0)
+            self.protocol.transmit()
+
     async def round(self, server):
+        pings = asyncio.create_task(self.ping())
         try:
             async with asyncio.timeout(PATIENCE):
                 fetched = await self.fetch()
@@ -63,6 +76,8 @@ class Client:
                 return "" if now == server else f"{server}: now {now}"
         except (TimeoutError, ConnectionError) as error:
             return f"{server}: {error!r}"
+        finally:
+            pings.cancel()
 
 
 async def main():
