@@ -62,7 +62,9 @@ fn systemd_accepts_the_sockets_and_each_drop_in() {
         return;
     }
     let packaging = workspace().join("packaging");
-    for drop_in in ["systemd/limits.conf", "systemd/upgrade-on-reload.conf"] {
+    for drop_in in
+        ["systemd/limits.conf", "systemd/upgrade-on-reload.conf", "systemd/write-config.conf"]
+    {
         let folder = Folder::new("example-units");
         let put = |from: &Path, to: &str| {
             let to = folder.path(to);

@@ -36,7 +36,7 @@ pub use operate_error::OperateError;
 pub use operation::Operation;
 pub use problem::Problem;
 pub use routes::{
-    CaptureFile, ClusterOperator, Operator, PacketOperator, PlanOperator, PoolOperator,
+    CaptureFile, ClusterOperator, NewText, Operator, PacketOperator, PlanOperator, PoolOperator,
     ProcessOperator, SliceOperator, WhyOperator, declared, document,
 };
 pub use serve::{serve_tcp, serve_unix};

@@ -66,6 +66,8 @@ async fn a_change_with_if_match_needs_the_current_etag() {
         (BACKEND, "PATCH /v1/pools/web/backends/b", r#"{"weight":9}"#),
         (BACKEND, "DELETE /v1/pools/web/backends/b?now=true", ""),
         ("/v1/config", "POST /v1/reload", ""),
+        ("/v1/config/text", "PUT /v1/config/text", r#"{"toml":"[instance]"}"#),
+        ("/v1/config/text", "POST /v1/config/roll-back", ""),
         ("/v1/plan/pools/web", "PUT /v1/plan/pools/web", r#"{"mode":"pinned","count":3}"#),
         (pins, "POST /v1/pins", PIN),
         (pins, "PUT /v1/pins", OTHER_PIN),

@@ -35,6 +35,7 @@ fn example(route: &Declared) -> (String, &'static str) {
         (_, "/v1/slices/{stream}/resize") => (path, r#"{"slices":2}"#),
         (_, "/v1/slices/{stream}/moves") => (path, r#"{"slices":[3],"worker":"w"}"#),
         ("PUT", "/v1/plan/pools/{pool}") => (path, r#"{"mode":"paused"}"#),
+        ("PUT", "/v1/config/text") => (path, r#"{"toml":""}"#),
         (_, "/v1/config/check" | "/v1/upgrade") | ("POST", "/v1/cluster/tokens") => (path, "{}"),
         _ => (path, ""),
     }
@@ -113,7 +114,14 @@ fn changing_routes_need_operate_and_administrative_routes_need_admin() {
             (_, path @ "/v1/why") | (Method::GET, path) => {
                 assert_eq!(access, Access::Needs(Role::Read), "{path}")
             }
-            (_, "/v1/reload" | "/v1/config/check" | "/v1/config/preview" | "/v1/upgrade") => {
+            (
+                _,
+                "/v1/reload"
+                | "/v1/config/check"
+                | "/v1/config/preview"
+                | "/v1/config/roll-back"
+                | "/v1/upgrade",
+            ) => {
                 assert_eq!(access, Access::Needs(Role::Admin), "{path}");
             }
             (_, path) => assert!(access >= Access::Needs(Role::Operate), "{path}"),

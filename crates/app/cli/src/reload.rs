@@ -1,10 +1,13 @@
 //! `equipoise reload`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
-use equipoise_api::routes::config::{PREVIEW, RELOAD};
+use anyhow::Context;
+use equipoise_api::routes::config::{APPLY, PREVIEW, RELOAD, ROLL_BACK};
 use equipoise_api::wire::Reloaded;
-use equipoise_api::wire::config::ReloadPreview;
+use equipoise_api::wire::config::{ReloadPreview, WriteConfig};
 
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
@@ -15,6 +18,13 @@ pub struct Args {
     /// Print what the reload would change and which connections it would end, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Replace the text of the process's configuration file by this file's first (`-`: standard
+    /// input); if it cannot be used, the text stays. Needs `[api] write-config`
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    with: Option<PathBuf>,
+    /// Restore the text of before the last replacement first. Again: back to the replacement
+    #[arg(long, conflicts_with_all = ["dry_run", "with"])]
+    back: bool,
     #[command(flatten)]
     answer: AnswerArgs,
     #[command(flatten)]
@@ -30,7 +40,21 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         return args.answer.print(&client.ask(PREVIEW, &()).await?, preview);
     }
-    args.answer.print(&client.ask(RELOAD, &()).await?, text)
+    let reloaded = match args.with {
+        Some(file) => client.ask(APPLY, &WriteConfig { toml: read(&file)? }).await?,
+        None if args.back => client.ask(ROLL_BACK, &()).await?,
+        None => client.ask(RELOAD, &()).await?,
+    };
+    args.answer.print(&reloaded, text)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    match file.as_os_str() == "-" {
+        true => io::read_to_string(io::stdin().lock()).context("could not read standard input"),
+        false => {
+            fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))
+        }
+    }
 }
 
 fn text(now: &Reloaded) -> String {

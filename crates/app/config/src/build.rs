@@ -116,6 +116,7 @@ fn operations(
         api_listen: api_values.get(tables::Api::LISTEN).0,
         api_tls: door_tls::of_api(api_values, around, findings),
         api_policy: api::policy(api_values, around, findings),
+        api_write_config: api_values.get(tables::Api::WRITE_CONFIG),
         audit: api::audit(api_values),
         log_level: log.get(Log::LEVEL),
         log_format: log.get(Log::FORMAT),

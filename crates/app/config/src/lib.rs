@@ -48,6 +48,7 @@ mod quic;
 mod read;
 pub mod reference;
 mod relations;
+mod replacing;
 mod routes;
 pub mod schema;
 mod secret_file;
@@ -90,6 +91,7 @@ pub use files::FileKind;
 pub use loading::Loader;
 pub use loading::load;
 pub use problem::{ConfigErrors, Problem, Severity, nearest};
+pub use replacing::Replacement;
 pub use slice::{SliceNetwork, SliceStream, SliceType};
 pub use tables::Multicast;
 pub use text::{AccessLog, SyslogTo};
@@ -161,6 +163,8 @@ pub struct Operations {
     pub api_tls: Option<ServerTls>,
     /// Access over TCP: tokens, clients with certificates, and their roles.
     pub api_policy: Policy,
+    /// Whether callers may replace the text of the configuration file.
+    pub api_write_config: bool,
     /// Destination of the audit log.
     pub audit: AuditTarget,
     /// Least severe level that is logged.

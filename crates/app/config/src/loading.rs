@@ -13,6 +13,7 @@ use equipoise_basics::lock;
 use tokio::sync::oneshot;
 
 use super::problem::{Problem, Severity};
+use super::replacing::{self, Replacement};
 use super::{ConfigErrors, FileKind, Loaded, Surroundings, files, parse};
 
 /// Longest time to load a configuration. `equipoise reload` and the API wait for it.
@@ -89,6 +90,45 @@ impl Loader {
     pub async fn text(&self, file: &Path) -> Result<String, ConfigErrors> {
         let path = file.to_owned();
         self.within(file, LOAD_WITHIN, move |_| read(&path)).await
+    }
+
+    /// Returns the text that the file had before its last replacement; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Loader::text`].
+    pub async fn earlier(&self, file: &Path) -> Result<Option<String>, ConfigErrors> {
+        let path = file.to_owned();
+        let work = move |_: &Steps| {
+            let earlier = replacing::earlier(&path);
+            earlier.map_err(|error| failed(&path, format!("its earlier text: {error}")))
+        };
+        self.within(file, LOAD_WITHIN, work).await
+    }
+
+    /// Replaces the text of a file, and keeps its text as the earlier one.
+    ///
+    /// # Errors
+    /// [`ConfigErrors`] with the reason; the file has its text still.
+    pub async fn replace(&self, file: &Path, text: String) -> Result<Replacement, ConfigErrors> {
+        let path = file.to_owned();
+        let work = move |steps: &Steps| {
+            steps.now(format!("writing {}", path.display()));
+            replacing::replace(&path, &text).map_err(|error| failed(&path, error.to_string()))
+        };
+        self.within(file, LOAD_WITHIN, work).await
+    }
+
+    /// Takes a replacement back: the file and its earlier text are as before it.
+    ///
+    /// # Errors
+    /// [`ConfigErrors`] with the reason; the file has the new text still.
+    pub async fn take_back(&self, file: &Path, replaced: Replacement) -> Result<(), ConfigErrors> {
+        let path = file.to_owned();
+        let work = move |steps: &Steps| {
+            steps.now(format!("writing {}", path.display()));
+            replaced.take_back().map_err(|error| failed(&path, error.to_string()))
+        };
+        self.within(file, LOAD_WITHIN, work).await
     }
 
     async fn within<T: Send + 'static>(

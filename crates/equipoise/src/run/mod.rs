@@ -14,6 +14,7 @@ mod operator;
 mod planning;
 mod prepared;
 mod reload;
+mod replace;
 mod spans;
 mod tickets;
 mod upgrade;

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use equipoise_testkit::{Answer, Client, Gate, HttpBackend, Step, eventually, free_port};
 
-use crate::common::{Load, get, reload};
+use crate::common::{Load, get, reload, text};
 use crate::{Instance, backends, config, head};
 
 #[test]
@@ -182,6 +182,64 @@ fn a_reload_with_a_taken_port_fails_and_keeps_front_doors() {
     assert!(!worked && said.contains(&taken.0.to_string()) && said.contains("`listen`"), "{said}");
     assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
     assert_eq!(instance.who(), "a");
+}
+
+#[test]
+fn a_text_through_the_api_takes_effect_completely_or_leaves_the_file_as_it_was() {
+    let (a, b) = (HttpBackend::named("a"), HttpBackend::named("b"));
+    let instance = Instance::start("replace", &backends(&[("a", &a)]));
+    let new = instance.folder.path("new.toml");
+    let text_of = |name: &str| std::fs::read_to_string(instance.folder.path(name)).unwrap();
+    let writable = |pool: &str| {
+        let head = head(&instance.folder, &instance.api);
+        let head = head.replace("[api]\n", "[api]\nwrite-config = true\n");
+        config(&head, instance.door.address(), pool)
+    };
+    let replace = |toml: &str| {
+        std::fs::write(&new, toml).unwrap();
+        instance.command(&["reload", "--with", text(&new)])
+    };
+
+    let before = text_of("equipoise.toml");
+    let (worked, said) = replace(&writable(&backends(&[("b", &b)])));
+    assert!(!worked && said.contains("set `write-config = true`"), "{said}");
+    let (worked, said) = instance.command(&["reload", "--back"]);
+    assert!(!worked && said.contains("set `write-config = true`"), "{said}");
+    assert_eq!((text_of("equipoise.toml"), instance.who()), (before, "a".into()));
+
+    let first = writable(&backends(&[("a", &a)]));
+    instance.folder.write("equipoise.toml", &first);
+    assert!(instance.command(&["reload"]).0);
+    let (worked, said) = instance.command(&["reload", "--back"]);
+    assert!(!worked && said.contains("has no earlier text"), "{said}");
+
+    let second = writable(&backends(&[("b", &b)]));
+    let (worked, said) = replace(&second);
+    assert!(worked && said.contains("pools: 1, backends: 1"), "{said}");
+    assert_eq!((text_of("equipoise.toml"), instance.who()), (second.clone(), "b".into()));
+    assert_eq!(text_of("equipoise.toml.earlier"), first);
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let door = taken.local_addr().unwrap();
+    let busy = format!(
+        "{second}\n[[session]]\nlisten = \"{door}\"\nprotocol = \"http\"\npool = \"web\"\n"
+    );
+    for (toml, part) in [
+        (second.replace("listen =", "lisen ="), "lisen"),
+        (busy, "`listen`"),
+        (String::new(), "would remove everything that runs"),
+    ] {
+        let (worked, said) = replace(&toml);
+        assert!(!worked && said.contains(part), "{part}: {said}");
+        assert_eq!((text_of("equipoise.toml"), instance.who()), (second.clone(), "b".into()));
+        assert_eq!(text_of("equipoise.toml.earlier"), first, "{part}");
+    }
+
+    for (now, who) in [(&first, "a"), (&second, "b")] {
+        let (worked, said) = instance.command(&["reload", "--back"]);
+        assert!(worked, "{said}");
+        assert_eq!((&text_of("equipoise.toml"), instance.who()), (now, who.into()));
+    }
 }
 
 #[test]

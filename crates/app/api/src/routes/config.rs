@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use serde_json::Value;
 
 use super::Routes;
+use super::process::NewText;
 use crate::answer::{Answer, Tagged};
 use crate::api::Api;
 use crate::audit::{self, Happened, Line};
@@ -15,7 +16,9 @@ use crate::auth::{Caller, Role, Who};
 use crate::change::Turn;
 use crate::condition::ETag;
 use crate::extract::Body;
-use crate::wire::config::{CheckConfig, Checked, ConfigState, ConfigText, ReloadPreview};
+use crate::wire::config::{
+    CheckConfig, Checked, ConfigState, ConfigText, ReloadPreview, WriteConfig,
+};
 use crate::wire::{Reloaded, Upgrade, Upgraded};
 use crate::{OperateError, Operator, Problem, ProcessOperator};
 
@@ -25,6 +28,12 @@ operations! {
 
     /// The text of the configuration file, which the next reload would read
     TEXT = GET "/v1/config/text", ADMIN, () => ConfigText;
+
+    /// Replace the text of the configuration file, and reload it: both happen, or nothing
+    APPLY = PUT "/v1/config/text", ADMIN, WriteConfig => Reloaded;
+
+    /// Restore the text of before the last replacement, and reload it
+    ROLL_BACK = POST "/v1/config/roll-back", ADMIN, () => Reloaded;
 
     /// The JSON Schema of the file
     SCHEMA = GET "/v1/config/schema", READ, () => Value;
@@ -46,6 +55,8 @@ pub(super) fn routes<O: Operator>() -> Routes<O> {
     Routes::default()
         .serve(CONFIG, state::<O>)
         .serve(TEXT, text::<O>)
+        .serve(APPLY, apply::<O>)
+        .serve(ROLL_BACK, roll_back::<O>)
         .serve(SCHEMA, schema::<O>)
         .serve(CHECK, check::<O>)
         .serve(PREVIEW, preview::<O>)
@@ -64,8 +75,41 @@ async fn state<O: ProcessOperator>(
 
 async fn text<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
-) -> Result<Answer<ConfigText>, Problem> {
-    Ok(Answer::new(operator.config_text().await?))
+    headers: HeaderMap,
+) -> Result<Tagged<ConfigText>, Problem> {
+    let text = operator.config_text().await?;
+    let tag = ETag::of(&text);
+    Ok(Tagged::new(text, tag).unless_seen(&headers))
+}
+
+async fn apply<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+    turn: Turn,
+    Body(WriteConfig { toml }): Body<WriteConfig>,
+) -> Result<Tagged<Reloaded>, Problem> {
+    replace(&*operator, turn, NewText::Given(toml)).await
+}
+
+async fn roll_back<O: ProcessOperator>(
+    State(operator): State<Arc<O>>,
+    turn: Turn,
+) -> Result<Tagged<Reloaded>, Problem> {
+    replace(&*operator, turn, NewText::Earlier).await
+}
+
+/// Replaces the file's text if it is the text that the caller has seen. Other changes wait while
+/// the file is written and read, because a reload in between would apply another text.
+async fn replace<O: ProcessOperator>(
+    operator: &O,
+    turn: Turn,
+    new: NewText,
+) -> Result<Tagged<Reloaded>, Problem> {
+    let change = turn.wait().await;
+    change.of(&ETag::of(&operator.config_text().await?))?;
+    change.before(&operator.config().await?);
+    let reloaded = operator.replace_config(new).await?;
+    change.after(&operator.config().await?);
+    Ok(Tagged::new(reloaded, ETag::of(&operator.config_text().await?)))
 }
 
 async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<Value> {

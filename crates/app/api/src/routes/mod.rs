@@ -32,7 +32,7 @@ pub use backends::PoolOperator;
 pub use cluster::ClusterOperator;
 pub use packet::{CaptureFile, PacketOperator};
 pub use plan::PlanOperator;
-pub use process::ProcessOperator;
+pub use process::{NewText, ProcessOperator};
 pub use slice::SliceOperator;
 pub(crate) use table::Routes;
 pub use why::WhyOperator;

@@ -25,6 +25,15 @@ operations! {
     OPENAPI = GET "/v1/openapi.json", READ, () => Value;
 }
 
+/// A new text of the configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewText {
+    /// This one.
+    Given(String),
+    /// The one before the last replacement.
+    Earlier,
+}
+
 /// Operations of the process, independent of levels.
 pub trait ProcessOperator: Send + Sync + 'static {
     /// A configuration that was read and checked, or its errors.
@@ -73,6 +82,13 @@ pub trait ProcessOperator: Send + Sync + 'static {
     fn reload(
         &self,
         prepared: Self::Prepared,
+    ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+
+    /// Checks a text, replaces that of the configuration file by it, and reloads. If the reload
+    /// fails, the file has its text again.
+    fn replace_config(
+        &self,
+        new: NewText,
     ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
 
     /// Starts the program again, and hands everything over to the new process.

@@ -21,6 +21,18 @@ pub struct ConfigText {
     pub file: String,
     /// Its text, which need not be valid.
     pub toml: String,
+    /// Whether callers with the role admin may replace it (`[api] write-config`).
+    pub writable: bool,
+    /// The text before the last replacement, which a roll-back restores; `None`: there is none.
+    pub earlier: Option<String>,
+}
+
+/// `PUT /v1/config/text`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteConfig {
+    /// The new text of the file.
+    pub toml: String,
 }
 
 /// `POST /v1/config/check`

@@ -9,7 +9,7 @@ use equipoise_api::wire::packet::Pin;
 use equipoise_api::wire::plan::PlanMode;
 use equipoise_api::wire::why::{WhyAnswer, WhyQuestion, WhyStep};
 use equipoise_api::wire::{Admin, Phase, Reloaded, Status, Upgrade, Upgraded};
-use equipoise_api::{OperateError, ProcessOperator, WhyOperator};
+use equipoise_api::{NewText, OperateError, ProcessOperator, WhyOperator};
 
 /// Records its calls in order.
 pub struct Recorder {
@@ -25,6 +25,8 @@ pub struct Recorder {
     pub evicted: Mutex<bool>,
     pub drained: Mutex<bool>,
     pub slice_pin: Mutex<Option<String>>,
+    /// The text that replaced the file's.
+    pub toml: Mutex<Option<String>>,
     pub reload_errors: Vec<String>,
     /// Reading the file for a reload waits for this lock.
     pub file: tokio::sync::Mutex<()>,
@@ -44,6 +46,7 @@ impl Default for Recorder {
             evicted: Mutex::default(),
             drained: Mutex::default(),
             slice_pin: Mutex::default(),
+            toml: Mutex::default(),
             reload_errors: Vec::new(),
             file: tokio::sync::Mutex::default(),
         }
@@ -100,7 +103,8 @@ impl ProcessOperator for Recorder {
     }
 
     async fn config_text(&self) -> Result<ConfigText, OperateError> {
-        Ok(ConfigText { file: "f".into(), toml: "[api]".into() })
+        let toml = self.toml.lock().unwrap().clone().unwrap_or("[api]".into());
+        Ok(ConfigText { file: "f".into(), toml, writable: true, earlier: None })
     }
 
     fn config_schema(&self) -> serde_json::Value {
@@ -109,6 +113,15 @@ impl ProcessOperator for Recorder {
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
         Ok(Checked { file: "f".into(), valid: toml.is_none(), problems: Vec::new() })
+    }
+
+    async fn replace_config(&self, new: NewText) -> Result<Reloaded, OperateError> {
+        let toml = match new {
+            NewText::Given(toml) => toml,
+            NewText::Earlier => "[earlier]".into(),
+        };
+        *self.toml.lock().unwrap() = Some(toml);
+        self.reload(()).await
     }
 
     async fn prepare_reload(&self) {

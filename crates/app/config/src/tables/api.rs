@@ -42,6 +42,12 @@ options! {
         "Rejected requests of each address (IPv6: a /64) in a minute. Further ones leave no line in the audit log, \
          and without a known token they are answered with 429. Known tokens are always accepted.",
     ),
+    WRITE_CONFIG: bool = flag("write-config").default(
+        false,
+        "Let callers with the role admin replace the text of the configuration file (`equipoise reload --with`, the \
+         dashboard). They can then do what this process may do, since a configuration names commands to run and \
+         files to read and write.",
+    ),
     AUDIT_LOG: Option<Text> = text("audit-log", &AUDIT_LOG).optional(
         "the process's log, as events of the target `audit`",
         "The log of changes and of rejected callers: a file, with JSON on each line. A reload opens it again.",

@@ -10,8 +10,8 @@ use equipoise_api::wire::config::{Checked, ConfigState, ConfigText, ReloadPrevie
 use equipoise_api::wire::plan::PlanStatus;
 use equipoise_api::wire::{Admin, Changed, Phase, Reloaded, Status, Upgrade, Upgraded};
 use equipoise_api::{
-    ClusterOperator, OperateError, PacketOperator, PlanOperator, PoolOperator, ProcessOperator,
-    SliceOperator, WhyOperator,
+    ClusterOperator, NewText, OperateError, PacketOperator, PlanOperator, PoolOperator,
+    ProcessOperator, SliceOperator, WhyOperator,
 };
 use equipoise_basics::lock;
 use equipoise_cluster::NodeClient;
@@ -139,7 +139,8 @@ impl ProcessOperator for Desk {
     async fn config_text(&self) -> Result<ConfigText, OperateError> {
         let toml = self.loader.text(&self.file).await;
         let toml = toml.map_err(|error| OperateError::Unavailable(error.to_string()))?;
-        Ok(ConfigText { file: self.file.display().to_string(), toml })
+        let file = self.file.display().to_string();
+        Ok(ConfigText { file, toml, writable: false, earlier: None })
     }
 
     fn config_schema(&self) -> serde_json::Value {
@@ -148,6 +149,10 @@ impl ProcessOperator for Desk {
 
     async fn check_config(&self, toml: Option<String>) -> Result<Checked, OperateError> {
         Ok(config::asked(&self.loader, &self.file, toml).await)
+    }
+
+    async fn replace_config(&self, _: NewText) -> Result<Reloaded, OperateError> {
+        Err(OperateError::Refused(READS_AT_START.into()))
     }
 
     async fn prepare_reload(&self) {}

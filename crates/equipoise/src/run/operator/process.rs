@@ -7,7 +7,7 @@ use equipoise_api::wire::config::{Checked, ConfigState, ConfigText, ReloadPrevie
 use equipoise_api::wire::controller::ControllerStatus;
 use equipoise_api::wire::tls::TlsStatus;
 use equipoise_api::wire::{Phase, Reloaded, Status, Upgrade, Upgraded};
-use equipoise_api::{OperateError, ProcessOperator};
+use equipoise_api::{NewText, OperateError, ProcessOperator};
 use equipoise_basics::lock;
 use equipoise_config as config;
 use equipoise_session::registry::DoorTlsStatus;
@@ -145,7 +145,13 @@ impl ProcessOperator for Control {
     async fn config_text(&self) -> Result<ConfigText, OperateError> {
         let toml = self.loader.text(&self.file).await;
         let toml = toml.map_err(|error| OperateError::Unavailable(error.to_string()))?;
-        Ok(ConfigText { file: self.file.display().to_string(), toml })
+        let writable = self.may_write_config().await;
+        let earlier = if writable { self.earlier_text().await? } else { None };
+        Ok(ConfigText { file: self.file.display().to_string(), toml, writable, earlier })
+    }
+
+    async fn replace_config(&self, new: NewText) -> Result<Reloaded, OperateError> {
+        self.replace_text(new).await
     }
 
     fn config_schema(&self) -> serde_json::Value {
