@@ -27,6 +27,8 @@ export interface Options {
   elastic?: boolean;
   /** Further front doors, for TCP and for names, and a route. */
   doors?: boolean;
+  /** The API may replace the configuration file. */
+  writable?: boolean;
   /** Further tables; `folder` is for their files. */
   further?: (folder: string) => string;
   /** Interval of the health checks. */
@@ -169,6 +171,7 @@ function configuration(folder: string, api: number, front: number, backends: num
 socket = "${join(folder, "api.sock")}"
 listen = "127.0.0.1:${api}"
 auth-failures = 1000
+${options.writable ? "write-config = true" : ""}
 ${options.tokens ? tokenTables(folder) : ""}
 [instance]
 name = "edge-1"

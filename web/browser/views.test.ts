@@ -1,5 +1,7 @@
 // Views of a real process: front doors and pools, explanations, elastic pools, the configuration.
 
+import { readFileSync, writeFileSync } from "node:fs";
+
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
@@ -10,7 +12,7 @@ let browser: Browser;
 let rig: Rig;
 
 beforeAll(async () => {
-  [browser, rig] = await Promise.all([launch(), Rig.start({ backends: 4, tokens: true, elastic: true, doors: true, interval: "1s" })]);
+  [browser, rig] = await Promise.all([launch(), Rig.start({ backends: 4, tokens: true, elastic: true, doors: true, writable: true, interval: "1s" })]);
 });
 
 afterAll(async () => {
@@ -151,4 +153,54 @@ test("a configuration is checked and compared while it is typed, and not used", 
   await page.getByRole("dialog").getByRole("button", { name: "Reload" }).click();
   await eventually(async () => (await rig.read("/v1/config")).generation === generation + 1);
   expect(errors).toEqual([]);
+});
+
+test("a changed configuration is applied, and rolled back", async () => {
+  const { page, errors } = await opened("configuration", "admin");
+  const text = page.getByLabel("Text of the configuration");
+  const dialog = page.getByRole("dialog");
+  await page.getByRole("status", { name: "Check" }).getByText("Valid").waitFor();
+  const before = await text.inputValue();
+  const after = before.replace("concurrency = 50", "concurrency = 40");
+  await text.fill(after);
+  // Another person's change of the file after the page has read it.
+  writeFileSync(rig.file, `${before}# newer`);
+  const apply = page.getByRole("button", { name: "Apply" });
+  await apply.click();
+  await dialog.getByText("| equipoise reload --with -").waitFor();
+  await dialog.getByText("-H 'If-Match: ").waitFor();
+  await dialog.getByRole("button", { name: "Apply" }).click();
+  await dialog.getByRole("alert").waitFor();
+  expect(readFileSync(rig.file, "utf8")).toBe(`${before}# newer`);
+  writeFileSync(rig.file, before);
+  await dialog.getByRole("button", { name: "Apply" }).click();
+  await page.getByText(`Done: apply ${rig.file}.`).waitFor();
+  expect(readFileSync(rig.file, "utf8")).toBe(after);
+  await page.getByRole("button", { name: "Show the earlier text" }).click();
+  await page.getByRole("region", { name: "Changes to the file" }).getByText("+ concurrency = 50").waitFor();
+  await page.getByRole("button", { name: "Read the file again" }).click();
+
+  await page.getByRole("button", { name: "Roll back" }).click();
+  await dialog.getByText("equipoise reload --back", { exact: true }).waitFor();
+  await dialog.getByRole("button", { name: "Roll back" }).click();
+  await page.getByText(`Done: roll back ${rig.file}.`).waitFor();
+  expect(readFileSync(rig.file, "utf8")).toBe(before);
+  expect(errors).toEqual([]);
+});
+
+test("a process that may not write its file says how the text gets there", async () => {
+  const other = await Rig.start({ backends: 1, tokens: true });
+  try {
+    const { page, errors } = await open(browser, `${other.api}/#configuration`);
+    await login(page, TOKENS.admin);
+    const text = page.getByLabel("Text of the configuration");
+    await page.getByRole("status", { name: "Check" }).getByText("Valid").waitFor();
+    await text.fill((await text.inputValue()).replace("concurrency = 50", "concurrency = 40"));
+    await page.getByText("write-config = true").waitFor();
+    await page.getByText(`cp ${other.file} ${other.file}.earlier && cat > ${other.file}`).waitFor();
+    expect(await page.getByRole("button", { name: "Apply" }).count()).toBe(0);
+    expect(errors).toEqual([]);
+  } finally {
+    await other.stop();
+  }
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { check, curl, drain, flow, pausePool, quote, readFile, resumePool, weight } from "../src/pure/commands";
+import { apply, check, curl, drain, flow, pausePool, quote, readFile, resumePool, weight } from "../src/pure/commands";
 import { question, whyCommand } from "../src/pure/question";
 
 test("an action has the command and the curl of its request", () => {
@@ -28,6 +28,17 @@ test("the check is that of the file, or of a changed text", () => {
   const changed = check("/etc/e.toml", `name = "it's"\n`);
   expect(changed.command).toBe(`printf %s 'name = "it'\\''s"\n' | equipoise check -`);
   expect(curl(changed, "http://lb")).toContain(`-d '{"toml":"name = \\"it'\\''s\\"\\n"}' http://lb/v1/config/check`);
+});
+
+test("a text is applied to the state that the operator has seen", () => {
+  const action = apply("/etc/e.toml", '"12ab"', "a = 1\n");
+  expect(action.command).toBe("printf %s 'a = 1\n' | equipoise reload --with -");
+  expect(curl(action, "http://lb")).toBe(
+    `curl -X PUT -H "Authorization: Bearer $(cat TOKEN_FILE)" -H 'If-Match: "12ab"' -H 'Content-Type: application/json' -d '{"toml":"a = 1\\n"}' http://lb/v1/config/text`,
+  );
+  expect(action.undo?.path).toBe("/v1/config/roll-back");
+  // Its own change has another tag.
+  expect(action.undo?.ifMatch).toBeUndefined();
 });
 
 test("an action is taken back by its opposite", () => {

@@ -36,15 +36,24 @@ export async function send(path: string, init: RequestInit = {}): Promise<Respon
 
 /** Reads a document. */
 export async function get<T>(path: string): Promise<T> {
-  const response = await send(path, { signal: AbortSignal.timeout(TIMEOUT) });
-  return response.json() as Promise<T>;
+  return (await tagged<T>(path)).document;
 }
 
-/** Sends a change or a question with a JSON body, and reads the answer. */
-export async function change<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const init: RequestInit = { method, signal: AbortSignal.timeout(6 * TIMEOUT) };
+/** Reads a document and the tag of its state, for `ifMatch`. */
+export async function tagged<T>(path: string): Promise<{ document: T; tag: string }> {
+  const response = await send(path, { signal: AbortSignal.timeout(TIMEOUT) });
+  return { document: (await response.json()) as T, tag: response.headers.get("ETag") ?? "" };
+}
+
+/**
+ * Sends a change or a question with a JSON body, and reads the answer. With `ifMatch`, it is refused
+ * if the resource has another state.
+ */
+export async function change<T>(method: string, path: string, body?: unknown, ifMatch?: string): Promise<T> {
+  const headers: Record<string, string> = ifMatch ? { "If-Match": ifMatch } : {};
+  const init: RequestInit = { method, headers, signal: AbortSignal.timeout(6 * TIMEOUT) };
   if (body !== undefined) {
-    init.headers = { "Content-Type": "application/json" };
+    headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(body);
   }
   return (await send(path, init)).json() as Promise<T>;

@@ -15,6 +15,8 @@ export interface Action {
   method: "POST" | "PUT" | "DELETE";
   path: string;
   body?: unknown;
+  /** The tag of the state that the operator has seen: another one refuses the action. */
+  ifMatch?: string;
   /** The action that takes it back. */
   undo?: Action;
 }
@@ -130,6 +132,25 @@ export function reload(file: string): Action {
   });
 }
 
+/** Replaces the text of the file that has the tag. */
+export function apply(file: string, tag: string, toml: string): Action {
+  return action({
+    verb: "Apply", subject: file, effect: "The file gets this text, and the process reads it: both happen, or nothing.",
+    role: "admin", command: `printf %s ${quote(toml)} | equipoise reload --with -`, method: "PUT",
+    path: "/v1/config/text", body: { toml }, ifMatch: tag, undo: rollBack(file),
+  });
+}
+
+/** Restores the text of before the last replacement. */
+export function rollBack(file: string, tag?: string): Action {
+  return action({
+    verb: "Roll back", subject: file,
+    effect: "The file gets the text of before the last replacement, and the process reads it. A second time brings the replacement back.",
+    role: "admin", command: "equipoise reload --back", path: "/v1/config/roll-back",
+    ...(tag ? { ifMatch: tag } : {}),
+  });
+}
+
 /** A request that only reads, with its command. */
 export interface Question {
   command: string;
@@ -158,10 +179,11 @@ export function check(file: string, toml?: string): Question {
 }
 
 /** The same request by curl, with the token from a file. */
-export function curl(action: Pick<Action | Question, "method" | "path" | "body">, origin: string): string {
+export function curl(action: Pick<Action, "path" | "body" | "ifMatch"> & { method: string }, origin: string): string {
   // Without a body and a method, curl sends a GET.
   const method = action.method === "GET" ? [] : ["-X", action.method];
   const parts = ["curl", ...method, "-H", '"Authorization: Bearer $(cat TOKEN_FILE)"'];
+  if (action.ifMatch) parts.push("-H", quote(`If-Match: ${action.ifMatch}`));
   if (action.body !== undefined) {
     parts.push("-H", "'Content-Type: application/json'", "-d", quote(JSON.stringify(action.body)));
   }

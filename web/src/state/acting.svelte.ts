@@ -28,7 +28,7 @@ class Acting {
   }
 
   async run(action: Action): Promise<void> {
-    await change(action.method, action.path, action.body);
+    await change(action.method, action.path, action.body, action.ifMatch);
     this.dismiss();
     this.outcome = { action, at: Date.now() };
     live.start();
