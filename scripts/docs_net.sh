@@ -35,5 +35,6 @@ until_is() {
 # die NAME: the host loses power.
 die() {
   ip link set "to-$1" down
-  ip netns pids "$1" | xargs kill -KILL
+  # Some end by themselves meanwhile.
+  ip netns pids "$1" | xargs kill -KILL || true
 }
