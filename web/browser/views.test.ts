@@ -142,7 +142,7 @@ test("a configuration is checked and compared while it is typed, and not used", 
   // The check of the changed text, as a command and with curl.
   await page.getByText("| equipoise check -").waitFor();
   await page.getByText(`${rig.api}/v1/config/check`).filter({ hasText: 'scheduler = \\"least-connections\\"' }).waitFor();
-  await page.getByRole("button", { name: "Read the file again" }).click();
+  await page.getByRole("button", { name: "Discard the changes" }).click();
   await changes.waitFor({ state: "detached" });
   expect(await text.inputValue()).toBe(before);
   await check.getByText("Valid", { exact: false }).filter({ hasNotText: "Not" }).waitFor();
@@ -172,19 +172,28 @@ test("a changed configuration is applied, and rolled back", async () => {
   await dialog.getByRole("button", { name: "Apply" }).click();
   await dialog.getByRole("alert").waitFor();
   expect(readFileSync(rig.file, "utf8")).toBe(`${before}# newer`);
-  writeFileSync(rig.file, before);
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  // The edited text stays, and is compared with the newer file.
+  await page.getByRole("button", { name: "Read the file again" }).click();
+  const changes = page.getByRole("region", { name: "Changes to the file" });
+  await changes.getByText("- # newer").waitFor();
+  await changes.getByText("+ concurrency = 40").waitFor();
+  await apply.click();
   await dialog.getByRole("button", { name: "Apply" }).click();
   await page.getByText(`Done: apply ${rig.file}.`).waitFor();
   expect(readFileSync(rig.file, "utf8")).toBe(after);
-  await page.getByRole("button", { name: "Show the earlier text" }).click();
-  await page.getByRole("region", { name: "Changes to the file" }).getByText("+ concurrency = 50").waitFor();
-  await page.getByRole("button", { name: "Read the file again" }).click();
+  await page.getByRole("button", { name: "Show the previous text" }).click();
+  await changes.getByText("+ concurrency = 50").waitFor();
+  await page.getByRole("button", { name: "Discard the changes" }).click();
 
   await page.getByRole("button", { name: "Roll back" }).click();
   await dialog.getByText("equipoise reload --back", { exact: true }).waitFor();
   await dialog.getByRole("button", { name: "Roll back" }).click();
   await page.getByText(`Done: roll back ${rig.file}.`).waitFor();
-  expect(readFileSync(rig.file, "utf8")).toBe(before);
+  expect(readFileSync(rig.file, "utf8")).toBe(`${before}# newer`);
+  await page.getByText("- concurrency = 40").waitFor({ state: "detached" });
+  expect(await text.inputValue()).toBe(`${before}# newer`);
+  writeFileSync(rig.file, before);
   expect(errors).toEqual([]);
 });
 
@@ -197,7 +206,7 @@ test("a process that may not write its file says how the text gets there", async
     await page.getByRole("status", { name: "Check" }).getByText("Valid").waitFor();
     await text.fill((await text.inputValue()).replace("concurrency = 50", "concurrency = 40"));
     await page.getByText("write-config = true").waitFor();
-    await page.getByText(`cp ${other.file} ${other.file}.earlier && cat > ${other.file}`).waitFor();
+    await page.getByText(`cp ${other.file} ${other.file}.previous && cat > ${other.file}`).waitFor();
     expect(await page.getByRole("button", { name: "Apply" }).count()).toBe(0);
     expect(errors).toEqual([]);
   } finally {

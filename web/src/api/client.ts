@@ -45,16 +45,22 @@ export async function tagged<T>(path: string): Promise<{ document: T; tag: strin
   return { document: (await response.json()) as T, tag: response.headers.get("ETag") ?? "" };
 }
 
-/**
- * Sends a change or a question with a JSON body, and reads the answer. With `ifMatch`, it is refused
- * if the resource has another state.
- */
-export async function change<T>(method: string, path: string, body?: unknown, ifMatch?: string): Promise<T> {
+/** Sends a change or a question with a JSON body, and reads the answer. */
+export async function change<T>(method: string, path: string, body?: unknown): Promise<T> {
+  return (await changed(method, path, body)).json() as Promise<T>;
+}
+
+/** Sends a change. With `ifMatch`, it is refused if the resource has another state. Returns the tag of the new state. */
+export async function changeIf(method: string, path: string, body?: unknown, ifMatch?: string): Promise<string> {
+  return (await changed(method, path, body, ifMatch)).headers.get("ETag") ?? "";
+}
+
+function changed(method: string, path: string, body?: unknown, ifMatch?: string): Promise<Response> {
   const headers: Record<string, string> = ifMatch ? { "If-Match": ifMatch } : {};
   const init: RequestInit = { method, headers, signal: AbortSignal.timeout(6 * TIMEOUT) };
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(body);
   }
-  return (await send(path, init)).json() as Promise<T>;
+  return send(path, init);
 }

@@ -135,17 +135,17 @@ export function reload(file: string): Action {
 /** Replaces the text of the file that has the tag. */
 export function apply(file: string, tag: string, toml: string): Action {
   return action({
-    verb: "Apply", subject: file, effect: "The file gets this text, and the process reads it: both happen, or nothing.",
+    verb: "Apply", subject: file, effect: "The process replaces the file with this text and reloads it. If the reload fails, it restores the file. The button, unlike the command, is refused if the file has changed since the page read it.",
     role: "admin", command: `printf %s ${quote(toml)} | equipoise reload --with -`, method: "PUT",
     path: "/v1/config/text", body: { toml }, ifMatch: tag, undo: rollBack(file),
   });
 }
 
-/** Restores the text of before the last replacement. */
+/** Restores the previous text. */
 export function rollBack(file: string, tag?: string): Action {
   return action({
     verb: "Roll back", subject: file,
-    effect: "The file gets the text of before the last replacement, and the process reads it. A second time brings the replacement back.",
+    effect: "The process restores the previous text of the file and reloads it. A second roll-back reverses the first.",
     role: "admin", command: "equipoise reload --back", path: "/v1/config/roll-back",
     ...(tag ? { ifMatch: tag } : {}),
   });

@@ -1,6 +1,6 @@
 // The change that the operator is asked about, and what came of the last one.
 
-import { change } from "../api/client";
+import { changeIf } from "../api/client";
 import type { Action } from "../pure/commands";
 import { live } from "./live.svelte";
 
@@ -28,9 +28,11 @@ class Acting {
   }
 
   async run(action: Action): Promise<void> {
-    await change(action.method, action.path, action.body, action.ifMatch);
+    const tag = await changeIf(action.method, action.path, action.body, action.ifMatch);
     this.dismiss();
-    this.outcome = { action, at: Date.now() };
+    // What a condition refuses for others, it refuses for the way back, too.
+    const undo = action.undo && action.ifMatch ? { ...action.undo, ifMatch: tag } : action.undo;
+    this.outcome = { action: { ...action, undo }, at: Date.now() };
     live.start();
   }
 }

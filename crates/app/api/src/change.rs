@@ -93,6 +93,11 @@ impl Change {
         Err(Problem::new(StatusCode::PRECONDITION_FAILED, "state has changed", detail))
     }
 
+    /// Whether the request has a condition.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.condition.is_some()
+    }
+
     /// Continues if the request has no condition: there is no resource yet.
     ///
     /// # Errors

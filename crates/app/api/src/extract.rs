@@ -23,6 +23,7 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::Problem;
+use crate::routes::BODY_BYTES_MAX;
 
 /// Longest time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,6 +66,13 @@ impl<S: Send + Sync, T: DeserializeOwned + JsonSchema> FromRequest<S> for Body<T
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let refused = |rejection: JsonRejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                let detail = format!(
+                    "the body has more than {BODY_BYTES_MAX} bytes; a larger configuration has to be copied to its \
+                     machine: then POST /v1/reload"
+                );
+                return Problem::new(rejection.status(), "body too large", detail);
+            }
             let detail = format!(
                 "{}; send a `{}` as application/json: /v1/openapi.json describes it",
                 rejection.body_text(),

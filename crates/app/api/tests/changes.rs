@@ -267,9 +267,10 @@ async fn a_refused_change_is_audited_with_its_status_and_reason() {
 #[tokio::test]
 async fn a_body_of_excessive_size_or_wrong_media_type_is_rejected() {
     let bed = Bed::new("bodies").await;
-    let large = format!(r#"{{"toml":"{}"}}"#, "x".repeat(300 << 10));
+    let large = format!(r#"{{"toml":"{}"}}"#, "x".repeat(1100 << 10));
     let answered = bed.ask("POST /v1/config/check", &[], &large).await;
     assert_eq!(answered.status, 413, "{answered:?}");
+    assert!(answered.body.contains("has more than 1048576 bytes"), "{answered:?}");
     assert_eq!(answered.header("content-type"), Some("application/problem+json"));
     let weight = format!("PUT {BACKEND}/weight");
     let answered = bed.ask(&weight, &["Content-Type: text/plain", "Content-Length: 0"], "").await;

@@ -1,13 +1,15 @@
 //! `equipoise reload`.
 
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
 
 use anyhow::Context;
 use equipoise_api::routes::config::{APPLY, PREVIEW, RELOAD, ROLL_BACK};
 use equipoise_api::wire::Reloaded;
 use equipoise_api::wire::config::{ReloadPreview, WriteConfig};
+use equipoise_basics::files;
+use equipoise_config::FileKind;
 
 use crate::output::AnswerArgs;
 use crate::process::ApiArgs;
@@ -18,11 +20,12 @@ pub struct Args {
     /// Print what the reload would change and which connections it would end, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Replace the text of the process's configuration file by this file's first (`-`: standard
-    /// input); if it cannot be used, the text stays. Needs `[api] write-config`
+    /// Replace the configuration file with this one (`-`: standard input), and reload it. A failed
+    /// reload restores the file. Needs `[api] write-config`
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     with: Option<PathBuf>,
-    /// Restore the text of before the last replacement first. Again: back to the replacement
+    /// Restore the previous text of the configuration file, and reload it. A second time reverses
+    /// the first. Needs `[api] write-config`
     #[arg(long, conflicts_with_all = ["dry_run", "with"])]
     back: bool,
     #[command(flatten)]
@@ -50,10 +53,14 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn read(file: &Path) -> anyhow::Result<String> {
     match file.as_os_str() == "-" {
-        true => io::read_to_string(io::stdin().lock()).context("could not read standard input"),
-        false => {
-            fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))
+        true => {
+            let mut text = String::new();
+            let mut input = io::stdin().lock().take(FileKind::Config.bytes_max());
+            input.read_to_string(&mut text).context("could not read standard input")?;
+            Ok(text)
         }
+        false => files::read_text(file, FileKind::Config.bytes_max())
+            .with_context(|| format!("could not read {}", file.display())),
     }
 }
 

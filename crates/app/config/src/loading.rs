@@ -96,32 +96,38 @@ impl Loader {
     ///
     /// # Errors
     /// As [`Loader::text`].
-    pub async fn earlier(&self, file: &Path) -> Result<Option<String>, ConfigErrors> {
+    pub async fn previous(&self, file: &Path) -> Result<Option<String>, ConfigErrors> {
         let path = file.to_owned();
         let work = move |_: &Steps| {
-            let earlier = replacing::earlier(&path);
-            earlier.map_err(|error| failed(&path, format!("its earlier text: {error}")))
+            replacing::previous(&path).map_err(|error| failed(&path, error.to_string()))
         };
         self.within(file, LOAD_WITHIN, work).await
     }
 
-    /// Replaces the text of a file, and keeps its text as the earlier one.
+    /// Replaces the text of a file, and keeps its text as the previous one. With `seen`, the file
+    /// must have that text.
     ///
     /// # Errors
-    /// [`ConfigErrors`] with the reason; the file has its text still.
-    pub async fn replace(&self, file: &Path, text: String) -> Result<Replacement, ConfigErrors> {
+    /// [`ConfigErrors`] with the reason; the file keeps its text.
+    pub async fn replace(
+        &self,
+        file: &Path,
+        text: String,
+        seen: Option<String>,
+    ) -> Result<Replacement, ConfigErrors> {
         let path = file.to_owned();
         let work = move |steps: &Steps| {
             steps.now(format!("writing {}", path.display()));
-            replacing::replace(&path, &text).map_err(|error| failed(&path, error.to_string()))
+            let replaced = replacing::replace(&path, &text, seen.as_deref());
+            replaced.map_err(|error| failed(&path, error.to_string()))
         };
         self.within(file, LOAD_WITHIN, work).await
     }
 
-    /// Takes a replacement back: the file and its earlier text are as before it.
+    /// Restores the file and its previous text.
     ///
     /// # Errors
-    /// [`ConfigErrors`] with the reason; the file has the new text still.
+    /// [`ConfigErrors`] with the reason; the file keeps the new text.
     pub async fn take_back(&self, file: &Path, replaced: Replacement) -> Result<(), ConfigErrors> {
         let path = file.to_owned();
         let work = move |steps: &Steps| {

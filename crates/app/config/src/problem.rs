@@ -36,6 +36,13 @@ pub struct ConfigErrors {
     pub problems: Vec<Problem>,
 }
 
+impl ConfigErrors {
+    /// A line for each problem, as [`Problem::in_file`].
+    pub fn lines(&self) -> Vec<String> {
+        self.problems.iter().map(|problem| problem.in_file(&self.file)).collect()
+    }
+}
+
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, problem) in self.problems.iter().enumerate() {

@@ -1,165 +1,274 @@
-//! Replaces the text of a configuration file, and keeps the earlier text beside it.
+//! Replaces the text of a configuration file, and keeps the previous text beside it.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::fs::{self, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FileKind, files};
+use equipoise_basics::files;
 
-/// A text that was replaced.
+use super::FileKind;
+
+/// A replacement, which is taken back when this is dropped, unless it was kept.
 #[derive(Debug)]
-pub struct Replacement {
+pub struct Replacement(Option<Undo>);
+
+#[derive(Debug)]
+struct Undo {
     file: PathBuf,
-    text: String,
-    earlier: Option<String>,
+    /// The file's new content.
+    new: Vec<u8>,
+    /// Its content before; `None`: there was no file.
+    old: Option<(Vec<u8>, Metadata)>,
+    /// The content of the previous file before.
+    previous: Option<Vec<u8>>,
 }
 
-/// An error with the path that could not be written.
+/// Reasons why a file was not replaced, or a replacement not taken back.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{} cannot be written: {source}; the process replaces the file in its folder: give its user \
-     the folder, and with systemd add `ReadWritePaths={}`",
-    .path.display(), .path.parent().unwrap_or(.path).display()
-)]
-pub(crate) struct WriteError {
-    path: PathBuf,
-    source: io::Error,
+pub(crate) enum ReplaceError {
+    #[error("it has changed since it was read; read it again")]
+    Changed,
+    #[error("it was changed during the replacement, and keeps that change; its text before is in {}", .0.display())]
+    ChangedAgain(PathBuf),
+    #[error("{} cannot be read: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} cannot be written: {source}{}", path.display(), remedy(path, source))]
+    Write { path: PathBuf, source: io::Error },
 }
 
-/// Replaces the text of `file`, which keeps its mode, and its owner if this process may give files
-/// away. A crash leaves the old text or the new one.
-pub(super) fn replace(file: &Path, text: &str) -> Result<Replacement, WriteError> {
-    let failed = |source| WriteError { path: file.to_owned(), source };
-    // The file that a symbolic link names, not the link.
-    let file = file.canonicalize().map_err(failed)?;
-    let old = files::read(&file, FileKind::Config).map_err(failed)?;
-    let earlier = earlier(&file).map_err(failed)?;
-    let replaced = Replacement { file: file.clone(), text: old, earlier };
-    write(&earlier_name(&file), &replaced.text, &file)?;
-    write(&file, text, &file)?;
-    Ok(replaced)
+/// Replaces the text of `file`, with its permissions. Follows symbolic links. A crash leaves the
+/// old text or the new one. Writes nothing if the text is the same. If there is `seen`, the file
+/// must have that text.
+pub(super) fn replace(
+    file: &Path,
+    text: &str,
+    seen: Option<&str>,
+) -> Result<Replacement, ReplaceError> {
+    let file = resolved(file)?;
+    let old = read(&file)?;
+    let content = old.as_ref().map(|(content, _)| &content[..]);
+    if seen.is_some_and(|seen| content != Some(seen.as_bytes())) {
+        return Err(ReplaceError::Changed);
+    }
+    if content == Some(text.as_bytes()) {
+        return Ok(Replacement(None));
+    }
+    let previous = read(&previous_name(&file))?.map(|(content, _)| content);
+    let undo = Undo { file, new: text.into(), old, previous };
+    let written = undo.put_new();
+    if written.is_err() {
+        // The file has its text still. The first error is the one to report.
+        let _ = undo.put_previous();
+    }
+    written.map(|()| Replacement(Some(undo)))
 }
 
 /// The text of `file` before its last replacement.
-pub(super) fn earlier(file: &Path) -> io::Result<Option<String>> {
-    let name = earlier_name(&file.canonicalize()?);
-    match files::read(&name, FileKind::Config) {
+pub(super) fn previous(file: &Path) -> Result<Option<String>, ReplaceError> {
+    let path = previous_name(&resolved(file)?);
+    match files::read_text(&path, FileKind::Config.bytes_max()) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(source) => Err(ReplaceError::Read { path, source }),
     }
 }
 
 impl Replacement {
-    /// Restores the file and its earlier text.
-    pub(super) fn take_back(self) -> Result<(), WriteError> {
-        let Replacement { file, text, earlier } = self;
-        write(&file, &text, &file)?;
-        let name = earlier_name(&file);
-        match earlier {
-            Some(earlier) => write(&name, &earlier, &file),
-            None => fs::remove_file(&name).map_err(|source| WriteError { path: name, source }),
-        }
+    /// Makes the replacement permanent.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+
+    /// Restores the file and its previous text.
+    pub(super) fn take_back(mut self) -> Result<(), ReplaceError> {
+        self.0.take().map_or(Ok(()), |undo| undo.put_old())
     }
 }
 
-fn earlier_name(file: &Path) -> PathBuf {
-    with_suffix(file, ".earlier")
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // The write ended after its deadline, when its failure had been reported.
+        let _ = self.0.take().map(|undo| undo.put_old());
+    }
 }
 
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+impl Undo {
+    fn put_new(&self) -> Result<(), ReplaceError> {
+        if let Some((content, _)) = &self.old {
+            self.write(&previous_name(&self.file), content)?;
+        }
+        self.write(&self.file, &self.new)
+    }
+
+    fn put_old(&self) -> Result<(), ReplaceError> {
+        let now = read(&self.file)?;
+        if now.is_some_and(|(content, _)| content != self.new) {
+            return Err(ReplaceError::ChangedAgain(previous_name(&self.file)));
+        }
+        self.put(&self.file, self.old.as_ref().map(|(content, _)| &content[..]))?;
+        self.put_previous()
+    }
+
+    fn put_previous(&self) -> Result<(), ReplaceError> {
+        self.put(&previous_name(&self.file), self.previous.as_deref())
+    }
+
+    fn put(&self, path: &Path, content: Option<&[u8]>) -> Result<(), ReplaceError> {
+        if let Some(content) = content {
+            return self.write(path, content);
+        }
+        match fs::remove_file(path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(ReplaceError::Write { path: path.to_owned(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a file with the permissions of the configuration file.
+    fn write(&self, path: &Path, content: &[u8]) -> Result<(), ReplaceError> {
+        let written = match &self.old {
+            Some((_, like)) => files::replace_like(path, content, like),
+            None => files::replace(path, content, 0o600),
+        };
+        written.map_err(|source| ReplaceError::Write { path: path.to_owned(), source })
+    }
+}
+
+/// The file that a symbolic link names; a missing file itself.
+fn resolved(file: &Path) -> Result<PathBuf, ReplaceError> {
+    match file.canonicalize() {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(file.to_owned()),
+        Err(source) => Err(ReplaceError::Read { path: file.to_owned(), source }),
+    }
+}
+
+fn previous_name(file: &Path) -> PathBuf {
     let mut name = OsString::from(file);
-    name.push(suffix);
+    name.push(".previous");
     name.into()
 }
 
-/// Writes a file completely or not at all, with the mode and owner of `like`.
-fn write(path: &Path, text: &str, like: &Path) -> Result<(), WriteError> {
-    let new = with_suffix(path, ".new");
-    let written = write_new(&new, text, like).and_then(|()| fs::rename(&new, path));
-    written.map_err(|source| {
-        // It may not exist.
-        let _ = fs::remove_file(&new);
-        WriteError { path: path.to_owned(), source }
-    })?;
-    // Without this, a loss of power may bring the old text back; the process has the new one.
-    let folder = path.parent().map(File::open);
-    if let Some(Ok(folder)) = folder {
-        let _ = folder.sync_all();
+/// The content and metadata of a file; `None`: there is none.
+fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, ReplaceError> {
+    let content = files::read(path, FileKind::Config.bytes_max())
+        .and_then(|content| Ok((content, fs::metadata(path)?)));
+    match content {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ReplaceError::Read { path: path.to_owned(), source }),
     }
-    Ok(())
 }
 
-fn write_new(new: &Path, text: &str, like: &Path) -> io::Result<()> {
-    let like = fs::metadata(like)?;
-    // A crash may have left one.
-    match fs::remove_file(new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+fn remedy(path: &Path, error: &io::Error) -> String {
+    let folder = path.parent().unwrap_or(path).display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => format!(
+            "; the process renames a new file in its folder: let its user write to {folder}, and with systemd add \
+             `ReadWritePaths={folder}`"
+        ),
+        io::ErrorKind::ResourceBusy => {
+            "; it is mounted alone and cannot be renamed: mount its folder in its place".into()
+        }
+        io::ErrorKind::StorageFull => "; its file system needs free space".into(),
+        _ => String::new(),
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
-    file.write_all(text.as_bytes())?;
-    // Only root may give files away. The owner comes first: a change of it clears mode bits.
-    let _ = fchown(&file, Some(like.uid()), Some(like.gid()));
-    file.set_permissions(like.permissions())?;
-    file.sync_all()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use equipoise_testkit::Folder;
 
     use super::*;
 
-    fn read(path: &Path) -> String {
-        fs::read_to_string(path).unwrap()
+    /// The file and its previous text.
+    fn texts(file: &Path) -> (String, Option<String>) {
+        (fs::read_to_string(file).unwrap(), previous(file).unwrap())
+    }
+
+    fn names(folder: &Folder) -> Vec<String> {
+        let all = fs::read_dir(folder.path("")).unwrap();
+        let mut names: Vec<_> =
+            all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     #[test]
-    fn a_replaced_file_keeps_its_mode_its_link_and_its_earlier_text() {
+    fn a_replaced_file_keeps_its_mode_its_link_and_its_previous_text() {
         let folder = Folder::new("replace");
         let (file, link) = (folder.path("a.toml"), folder.path("link.toml"));
         fs::write(&file, "one").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         symlink(&file, &link).unwrap();
-        assert_eq!(earlier(&link).unwrap(), None);
-        replace(&link, "two").unwrap();
+        assert_eq!(previous(&link).unwrap(), None);
+        replace(&link, "two", Some("one")).unwrap().keep();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!((read(&file), earlier(&link).unwrap()), ("two".into(), Some("one".into())));
-        for name in ["a.toml", "a.toml.earlier"] {
+        assert_eq!(texts(&link), ("two".into(), Some("one".into())));
+        for name in ["a.toml", "a.toml.previous"] {
             assert_eq!(fs::metadata(folder.path(name)).unwrap().mode() & 0o777, 0o640, "{name}");
         }
-        let replaced = replace(&link, "three").unwrap();
-        assert_eq!(earlier(&file).unwrap(), Some("two".into()));
+        let replaced = replace(&link, "three", None).unwrap();
+        assert_eq!(texts(&file), ("three".into(), Some("two".into())));
         replaced.take_back().unwrap();
-        assert_eq!((read(&file), earlier(&file).unwrap()), ("two".into(), Some("one".into())));
-        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 3, "nothing is left");
+        assert_eq!(texts(&file), ("two".into(), Some("one".into())));
+        drop(replace(&file, "four", None).unwrap());
+        assert_eq!(texts(&file), ("two".into(), Some("one".into())), "not kept");
+        replace(&file, "two", None).unwrap().keep();
+        assert_eq!(texts(&file), ("two".into(), Some("one".into())), "the same text");
+        assert_eq!(names(&folder), ["a.toml", "a.toml.previous", "link.toml"]);
     }
 
     #[test]
-    fn the_first_replacement_taken_back_leaves_no_earlier_text() {
+    fn the_first_replacement_taken_back_leaves_no_previous_text_and_a_missing_file_no_file() {
         let folder = Folder::new("take-back");
         let file = folder.path("a.toml");
+        replace(&file, "zero", None).unwrap().take_back().unwrap();
+        assert!(names(&folder).is_empty());
         fs::write(&file, "one").unwrap();
-        replace(&file, "two").unwrap().take_back().unwrap();
-        assert_eq!((read(&file), earlier(&file).unwrap()), ("one".into(), None));
+        replace(&file, "two", None).unwrap().take_back().unwrap();
+        assert_eq!(texts(&file), ("one".into(), None));
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_named_with_the_remedy_and_the_text_stays() {
+    fn changes_by_others_are_kept() {
+        let folder = Folder::new("others");
+        let file = folder.path("a.toml");
+        fs::write(&file, "theirs").unwrap();
+        let error = replace(&file, "ours", Some("seen")).unwrap_err().to_string();
+        assert!(error.contains("has changed since"), "{error}");
+        assert_eq!(texts(&file), ("theirs".into(), None));
+
+        let replaced = replace(&file, "ours", None).unwrap();
+        fs::write(&file, "theirs again").unwrap();
+        let error = replaced.take_back().unwrap_err().to_string();
+        assert!(
+            error.contains("keeps that change") && error.contains("a.toml.previous"),
+            "{error}"
+        );
+        assert_eq!(texts(&file), ("theirs again".into(), Some("theirs".into())));
+    }
+
+    #[test]
+    fn a_failed_write_changes_neither_text() {
         let folder = Folder::new("unwritable");
         let file = folder.path("a.toml");
-        fs::write(&file, "one").unwrap();
-        // Also for root, a folder cannot be replaced by a file.
-        fs::create_dir(folder.path("a.toml.earlier.new")).unwrap();
-        let error = replace(&file, "two").unwrap_err().to_string();
-        assert!(error.contains("a.toml.earlier cannot be written"), "{error}");
-        assert!(error.contains("ReadWritePaths="), "{error}");
-        assert_eq!(read(&file), "one");
+        for blocked in ["a.toml.previous", "a.toml"] {
+            fs::write(&file, "one").unwrap();
+            // Also for root, a folder cannot be replaced by a file.
+            let new = format!(".{blocked}.{}", std::process::id());
+            fs::create_dir(folder.path(&new)).unwrap();
+            let error = replace(&file, "two", None).unwrap_err().to_string();
+            assert!(error.contains(&format!("{blocked} cannot be written")), "{error}");
+            assert_eq!(texts(&file), ("one".into(), None), "{blocked}");
+            fs::remove_dir(folder.path(&new)).unwrap();
+        }
+        let denied = remedy(Path::new("/etc/e/a.toml"), &io::ErrorKind::PermissionDenied.into());
+        assert!(denied.contains("`ReadWritePaths=/etc/e`"), "{denied}");
     }
 }

@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 pub use denied::explain_denied;
-pub use durable::{create, move_into_place, replace, replace_volatile};
+pub use durable::{create, move_into_place, replace, replace_like, replace_volatile};
 pub use private::create_private_folder;
 
 /// Opens a regular file for reading. Follows symbolic links.

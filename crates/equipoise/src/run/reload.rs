@@ -26,7 +26,7 @@ pub(super) struct Reloads {
     pub(super) figures: ReloadReading,
     pub(super) last: Option<LastReload>,
     /// Number of the newest reload that took effect.
-    newest: u64,
+    pub(super) newest: u64,
 }
 
 impl Reloads {
@@ -46,8 +46,21 @@ impl Control {
     /// Reads and checks the file, reads new sources, and resolves new names. Takes no lock, because
     /// files and resolvers may hang.
     pub(super) async fn prepare(&self) -> Prepared {
-        let number = self.reloads_begun.fetch_add(1, Relaxed) + 1;
-        let outcome = self.load().await;
+        let number = self.next_reload();
+        self.learn(number, self.load().await).await
+    }
+
+    /// The number of a reload that begins now. Once it takes effect, earlier ones cannot.
+    pub(super) fn next_reload(&self) -> u64 {
+        self.reloads_begun.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Reads new sources, and resolves new names.
+    pub(super) async fn learn(
+        &self,
+        number: u64,
+        outcome: Result<Loaded, Vec<String>>,
+    ) -> Prepared {
         let learnt = outcome.as_ref().ok().map(|it| self.preparing.begin(number, &it.config));
         if let Ok(loaded) = &outcome {
             self.levels.learn(&loaded.config, NAMES_WITHIN).await;
@@ -57,9 +70,7 @@ impl Control {
 
     /// Reads and checks the file.
     async fn load(&self) -> Result<Loaded, Vec<String>> {
-        self.loader.load(&self.file).await.map_err(|errors| {
-            errors.problems.iter().map(|problem| problem.in_file(&errors.file)).collect()
-        })
+        self.loader.load(&self.file).await.map_err(|errors| errors.lines())
     }
 
     /// Switches every level to the new configuration, or changes nothing.

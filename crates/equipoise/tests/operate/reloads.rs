@@ -211,13 +211,16 @@ fn a_text_through_the_api_takes_effect_completely_or_leaves_the_file_as_it_was()
     instance.folder.write("equipoise.toml", &first);
     assert!(instance.command(&["reload"]).0);
     let (worked, said) = instance.command(&["reload", "--back"]);
-    assert!(!worked && said.contains("has no earlier text"), "{said}");
+    assert!(!worked && said.contains("equipoise.toml.previous to restore"), "{said}");
 
     let second = writable(&backends(&[("b", &b)]));
     let (worked, said) = replace(&second);
     assert!(worked && said.contains("pools: 1, backends: 1"), "{said}");
     assert_eq!((text_of("equipoise.toml"), instance.who()), (second.clone(), "b".into()));
-    assert_eq!(text_of("equipoise.toml.earlier"), first);
+    assert_eq!(text_of("equipoise.toml.previous"), first);
+
+    assert!(replace(&second).0, "the same text again");
+    assert_eq!(text_of("equipoise.toml.previous"), first);
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = taken.local_addr().unwrap();
@@ -227,17 +230,18 @@ fn a_text_through_the_api_takes_effect_completely_or_leaves_the_file_as_it_was()
     for (toml, part) in [
         (second.replace("listen =", "lisen ="), "lisen"),
         (busy, "`listen`"),
-        (String::new(), "would remove everything that runs"),
+        (second.replace("write-config = true", ""), "lacks `write-config = true`"),
+        (String::new(), "lacks `write-config = true`"),
     ] {
         let (worked, said) = replace(&toml);
         assert!(!worked && said.contains(part), "{part}: {said}");
         assert_eq!((text_of("equipoise.toml"), instance.who()), (second.clone(), "b".into()));
-        assert_eq!(text_of("equipoise.toml.earlier"), first, "{part}");
+        assert_eq!(text_of("equipoise.toml.previous"), first, "{part}");
     }
 
     for (now, who) in [(&first, "a"), (&second, "b")] {
         let (worked, said) = instance.command(&["reload", "--back"]);
-        assert!(worked, "{said}");
+        assert!(worked, "{who}: {said}");
         assert_eq!((&text_of("equipoise.toml"), instance.who()), (now, who.into()));
     }
 }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Routes;
@@ -29,10 +30,10 @@ operations! {
     /// The text of the configuration file, which the next reload would read
     TEXT = GET "/v1/config/text", ADMIN, () => ConfigText;
 
-    /// Replace the text of the configuration file, and reload it: both happen, or nothing
+    /// Replace the configuration file and reload it; a failed reload restores the file
     APPLY = PUT "/v1/config/text", ADMIN, WriteConfig => Reloaded;
 
-    /// Restore the text of before the last replacement, and reload it
+    /// Restore the previous text of the configuration file and reload it
     ROLL_BACK = POST "/v1/config/roll-back", ADMIN, () => Reloaded;
 
     /// The JSON Schema of the file
@@ -78,7 +79,7 @@ async fn text<O: ProcessOperator>(
     headers: HeaderMap,
 ) -> Result<Tagged<ConfigText>, Problem> {
     let text = operator.config_text().await?;
-    let tag = ETag::of(&text);
+    let tag = tag(&text);
     Ok(Tagged::new(text, tag).unless_seen(&headers))
 }
 
@@ -94,22 +95,51 @@ async fn roll_back<O: ProcessOperator>(
     State(operator): State<Arc<O>>,
     turn: Turn,
 ) -> Result<Tagged<Reloaded>, Problem> {
-    replace(&*operator, turn, NewText::Earlier).await
+    replace(&*operator, turn, NewText::Previous).await
 }
 
-/// Replaces the file's text if it is the text that the caller has seen. Other changes wait while
-/// the file is written and read, because a reload in between would apply another text.
+/// Replaces the file's text. Reading what the new text names may hang, so it comes before the lock.
 async fn replace<O: ProcessOperator>(
     operator: &O,
     turn: Turn,
     new: NewText,
 ) -> Result<Tagged<Reloaded>, Problem> {
+    let new = operator.prepare_config(new).await?;
     let change = turn.wait().await;
-    change.of(&ETag::of(&operator.config_text().await?))?;
-    change.before(&operator.config().await?);
-    let reloaded = operator.replace_config(new).await?;
-    change.after(&operator.config().await?);
-    Ok(Tagged::new(reloaded, ETag::of(&operator.config_text().await?)))
+    let now = operator.config_text().await;
+    change.before(&Audited::of(operator, now.as_ref().ok()).await);
+    let seen = match change.is_conditional() {
+        true => {
+            let now = now?;
+            change.of(&tag(&now))?;
+            Some(now.toml)
+        }
+        false => None,
+    };
+    let reloaded = operator.replace_config(new, seen).await?;
+    let now = operator.config_text().await?;
+    change.after(&Audited::of(operator, Some(&now)).await);
+    Ok(Tagged::new(reloaded, tag(&now)))
+}
+
+/// The state of the configuration for the audit log: without the text, which may have secrets.
+#[derive(Serialize)]
+struct Audited {
+    #[serde(flatten)]
+    config: Option<ConfigState>,
+    text_etag: Option<String>,
+}
+
+impl Audited {
+    async fn of<O: ProcessOperator>(operator: &O, text: Option<&ConfigText>) -> Audited {
+        let text_etag = text.map(|text| tag(text).as_str().to_owned());
+        Audited { config: operator.config().await.ok(), text_etag }
+    }
+}
+
+/// The tag of the file's text. It does not depend on the previous text.
+fn tag(text: &ConfigText) -> ETag {
+    ETag::of(&text.toml)
 }
 
 async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<Value> {

@@ -46,7 +46,7 @@ use crate::openapi::Declared;
 use crate::{Problem, openapi};
 
 /// Largest request body: a configuration file.
-const BODY_BYTES_MAX: usize = 256 << 10;
+pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// The process that the API asks. The binary implements each trait in a file of its own.
 pub trait Operator:

@@ -30,14 +30,17 @@ operations! {
 pub enum NewText {
     /// This one.
     Given(String),
-    /// The one before the last replacement.
-    Earlier,
+    /// That of before the last replacement.
+    Previous,
 }
 
 /// Operations of the process, independent of levels.
 pub trait ProcessOperator: Send + Sync + 'static {
     /// A configuration that was read and checked, or its errors.
     type Prepared: Send + 'static;
+
+    /// A new text of the configuration file that was read and checked.
+    type NewConfig: Send + 'static;
 
     /// Whether the process accepts new work.
     fn phase(&self) -> Phase;
@@ -84,11 +87,19 @@ pub trait ProcessOperator: Send + Sync + 'static {
         prepared: Self::Prepared,
     ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
 
-    /// Checks a text, replaces that of the configuration file by it, and reloads. If the reload
-    /// fails, the file has its text again.
-    fn replace_config(
+    /// Checks a new text of the configuration file, and what it names, without changing anything.
+    /// It may take long; other changes do not wait for it.
+    fn prepare_config(
         &self,
         new: NewText,
+    ) -> impl Future<Output = Result<Self::NewConfig, OperateError>> + Send;
+
+    /// Replaces the text of the configuration file, and switches to it. If that fails, the file is
+    /// restored. With `seen`, the file must have that text.
+    fn replace_config(
+        &self,
+        new: Self::NewConfig,
+        seen: Option<String>,
     ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
 
     /// Starts the program again, and hands everything over to the new process.

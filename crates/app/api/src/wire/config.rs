@@ -24,7 +24,7 @@ pub struct ConfigText {
     /// Whether callers with the role admin may replace it (`[api] write-config`).
     pub writable: bool,
     /// The text before the last replacement, which a roll-back restores; `None`: there is none.
-    pub earlier: Option<String>,
+    pub previous: Option<String>,
 }
 
 /// `PUT /v1/config/text`

@@ -65,6 +65,7 @@ impl Recorder {
 
 impl ProcessOperator for Recorder {
     type Prepared = ();
+    type NewConfig = String;
 
     fn phase(&self) -> Phase {
         Phase::Running
@@ -104,7 +105,7 @@ impl ProcessOperator for Recorder {
 
     async fn config_text(&self) -> Result<ConfigText, OperateError> {
         let toml = self.toml.lock().unwrap().clone().unwrap_or("[api]".into());
-        Ok(ConfigText { file: "f".into(), toml, writable: true, earlier: None })
+        Ok(ConfigText { file: "f".into(), toml, writable: true, previous: None })
     }
 
     fn config_schema(&self) -> serde_json::Value {
@@ -115,11 +116,18 @@ impl ProcessOperator for Recorder {
         Ok(Checked { file: "f".into(), valid: toml.is_none(), problems: Vec::new() })
     }
 
-    async fn replace_config(&self, new: NewText) -> Result<Reloaded, OperateError> {
-        let toml = match new {
+    async fn prepare_config(&self, new: NewText) -> Result<String, OperateError> {
+        Ok(match new {
             NewText::Given(toml) => toml,
-            NewText::Earlier => "[earlier]".into(),
-        };
+            NewText::Previous => "[previous]".into(),
+        })
+    }
+
+    async fn replace_config(
+        &self,
+        toml: String,
+        _: Option<String>,
+    ) -> Result<Reloaded, OperateError> {
         *self.toml.lock().unwrap() = Some(toml);
         self.reload(()).await
     }

@@ -45,8 +45,7 @@ options! {
     WRITE_CONFIG: bool = flag("write-config").default(
         false,
         "Let callers with the role admin replace the text of the configuration file (`equipoise reload --with`, the \
-         dashboard). They can then do what this process may do, since a configuration names commands to run and \
-         files to read and write.",
+         dashboard). Such callers can then run commands, and read and write files, as this process.",
     ),
     AUDIT_LOG: Option<Text> = text("audit-log", &AUDIT_LOG).optional(
         "the process's log, as events of the target `audit`",

@@ -1,9 +1,9 @@
 //! Files that are replaced whole or not at all, also if the machine fails in between.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Writes a file with these permissions, in the place of another or of none.
@@ -11,7 +11,16 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Those of creating, writing, synchronizing and renaming. The old content stays.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    install(path, bytes, mode, Sync::Disk, |new| fs::rename(new, path))
+    install(path, bytes, Access::Mode(mode), Sync::Disk, |new| fs::rename(new, path))
+}
+
+/// As [`replace`], with the permissions of another file, and with its owner and group as far as
+/// this process may give files away. Without its group, the new one has no rights of a group.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_like(path: &Path, bytes: &[u8], like: &Metadata) -> io::Result<()> {
+    install(path, bytes, Access::Like(like), Sync::Disk, |new| fs::rename(new, path))
 }
 
 /// As [`replace`], for a folder that does not outlive the machine's run, such as `/run`: whole or
@@ -20,7 +29,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// As [`replace`].
 pub fn replace_volatile(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    install(path, bytes, mode, Sync::Nothing, |new| fs::rename(new, path))
+    install(path, bytes, Access::Mode(mode), Sync::Nothing, |new| fs::rename(new, path))
 }
 
 /// Writes a file with these permissions that must not exist yet.
@@ -28,7 +37,7 @@ pub fn replace_volatile(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> 
 /// # Errors
 /// As [`replace`], and [`io::ErrorKind::AlreadyExists`].
 pub fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    install(path, bytes, mode, Sync::Disk, |new| fs::hard_link(new, path))
+    install(path, bytes, Access::Mode(mode), Sync::Disk, |new| fs::hard_link(new, path))
 }
 
 /// Moves a complete file to its place in the same file system.
@@ -55,10 +64,37 @@ impl Sync {
     }
 }
 
+/// The permissions of a new file.
+#[derive(Clone, Copy)]
+enum Access<'a> {
+    Mode(u32),
+    Like(&'a Metadata),
+}
+
+impl Access<'_> {
+    /// The mode until [`Access::give`].
+    fn at_first(self) -> u32 {
+        match self {
+            Access::Mode(mode) => mode,
+            Access::Like(_) => 0o600,
+        }
+    }
+
+    fn give(self, file: &File) -> io::Result<()> {
+        let Access::Like(like) = self else { return Ok(()) };
+        let has_group = fchown(file, None, Some(like.gid())).is_ok();
+        let mode = if has_group { like.mode() } else { like.mode() & !0o070 };
+        // Root alone may do this. Others own the file then.
+        let _ = fchown(file, Some(like.uid()), None);
+        // Last, since a change of the owner clears bits of the mode.
+        file.set_permissions(Permissions::from_mode(mode & 0o777))
+    }
+}
+
 fn install(
     path: &Path,
     bytes: &[u8],
-    mode: u32,
+    access: Access<'_>,
     sync: Sync,
     place: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -69,10 +105,11 @@ fn install(
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(mode)
+        .mode(access.at_first())
         .open(&new)
         .and_then(|mut open| {
             open.write_all(bytes)?;
+            access.give(&open)?;
             sync.file(&open)
         })
         .and_then(|()| place(&new))
@@ -98,8 +135,6 @@ fn folder(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn names(folder: &Path) -> Vec<OsString> {
@@ -115,6 +150,19 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         assert_eq!(names(folder.path()), ["state"]);
+    }
+
+    #[test]
+    fn a_file_like_another_has_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, like) = (folder.path().join("new"), folder.path().join("like"));
+        fs::write(&like, "one").unwrap();
+        fs::set_permissions(&like, Permissions::from_mode(0o646)).unwrap();
+        let metadata = fs::metadata(&like).unwrap();
+        replace_like(&path, b"two", &metadata).unwrap();
+        let new = fs::metadata(&path).unwrap();
+        let access = |it: &Metadata| (it.uid(), it.gid(), it.mode());
+        assert_eq!(access(&new), access(&metadata));
     }
 
     #[test]

@@ -76,6 +76,7 @@ const READS_AT_START: &str = "an agent reads its file only at start; restart it 
 
 impl ProcessOperator for Desk {
     type Prepared = ();
+    type NewConfig = ();
 
     fn phase(&self) -> Phase {
         Phase::Running
@@ -140,7 +141,7 @@ impl ProcessOperator for Desk {
         let toml = self.loader.text(&self.file).await;
         let toml = toml.map_err(|error| OperateError::Unavailable(error.to_string()))?;
         let file = self.file.display().to_string();
-        Ok(ConfigText { file, toml, writable: false, earlier: None })
+        Ok(ConfigText { file, toml, writable: false, previous: None })
     }
 
     fn config_schema(&self) -> serde_json::Value {
@@ -151,7 +152,11 @@ impl ProcessOperator for Desk {
         Ok(config::asked(&self.loader, &self.file, toml).await)
     }
 
-    async fn replace_config(&self, _: NewText) -> Result<Reloaded, OperateError> {
+    async fn prepare_config(&self, _: NewText) -> Result<(), OperateError> {
+        Err(OperateError::Refused(READS_AT_START.into()))
+    }
+
+    async fn replace_config(&self, (): (), _: Option<String>) -> Result<Reloaded, OperateError> {
         Err(OperateError::Refused(READS_AT_START.into()))
     }
 

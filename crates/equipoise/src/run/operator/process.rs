@@ -18,9 +18,11 @@ use super::{cluster, refused, slice};
 use crate::run::control::{Control, Ending};
 use crate::run::notify::{Notice, notify};
 use crate::run::prepared::Prepared;
+use crate::run::replace::NewConfig;
 
 impl ProcessOperator for Control {
     type Prepared = Prepared;
+    type NewConfig = NewConfig;
 
     fn phase(&self) -> Phase {
         match self.ending.get() {
@@ -146,12 +148,24 @@ impl ProcessOperator for Control {
         let toml = self.loader.text(&self.file).await;
         let toml = toml.map_err(|error| OperateError::Unavailable(error.to_string()))?;
         let writable = self.may_write_config().await;
-        let earlier = if writable { self.earlier_text().await? } else { None };
-        Ok(ConfigText { file: self.file.display().to_string(), toml, writable, earlier })
+        // A previous text that cannot be read is reported when it is to be restored.
+        let previous = match writable {
+            true => self.loader.previous(&self.file).await.unwrap_or_default(),
+            false => None,
+        };
+        Ok(ConfigText { file: self.file.display().to_string(), toml, writable, previous })
     }
 
-    async fn replace_config(&self, new: NewText) -> Result<Reloaded, OperateError> {
-        self.replace_text(new).await
+    async fn prepare_config(&self, new: NewText) -> Result<NewConfig, OperateError> {
+        self.prepare_text(new).await
+    }
+
+    async fn replace_config(
+        &self,
+        new: NewConfig,
+        seen: Option<String>,
+    ) -> Result<Reloaded, OperateError> {
+        self.replace_text(new, seen).await
     }
 
     fn config_schema(&self) -> serde_json::Value {

@@ -46,6 +46,7 @@ pub(crate) async fn attempt(
                 .into(),
         );
     }
+    let _file = control.upgrades.file().await;
     let began = Instant::now();
     let (channel, theirs) = Channel::pair().map_err(|error| format!("no sockets: {error}"))?;
     let mut process = Started(Some(spawn(theirs)?));

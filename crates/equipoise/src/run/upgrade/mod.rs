@@ -19,7 +19,7 @@ use equipoise_api::wire::packet::PacketStatus;
 use equipoise_api::wire::{ReplacedProcess, Upgrade, Upgraded};
 use equipoise_basics::lock;
 use equipoise_handover::{Departing, Inherited, Listening, Replaced, SocketName};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use self::attempt::{Successor, attempt};
@@ -101,6 +101,8 @@ pub(crate) struct Upgrades {
     requests: mpsc::Sender<Request>,
     /// The new process is getting ready.
     is_under_way: AtomicBool,
+    /// Held while a new process reads the configuration file, and while the API replaces it.
+    file: Arc<tokio::sync::Mutex<()>>,
     /// Duplicates of the API's sockets.
     api: Mutex<Vec<Listening>>,
     /// Processes that this one has replaced.
@@ -122,6 +124,7 @@ impl Upgrades {
         let upgrades = Upgrades {
             requests,
             is_under_way: AtomicBool::new(false),
+            file: Arc::default(),
             api: Mutex::new(api),
             replaced: Mutex::default(),
             inherited,
@@ -166,6 +169,11 @@ impl Upgrades {
     pub(super) fn by_signal(&self) -> Option<Request> {
         let is_first = !self.is_under_way.swap(true, Relaxed);
         is_first.then_some(Request { within: WITHIN, reply: None })
+    }
+
+    /// Waits until no new process reads the configuration file, and delays those of later upgrades.
+    pub(super) async fn file(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.file).lock_owned().await
     }
 
     fn end(&self) {
