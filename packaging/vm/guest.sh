@@ -125,6 +125,29 @@ T
   requests_end
 }
 
+replacement() {
+  echo "== the configuration from elsewhere"
+  unit=/etc/systemd/system/equipoise.service.d
+  sed -i 's/^\[api\]/&\nwrite-config = true/' /etc/equipoise/equipoise.toml
+  now "a reload takes the file" systemctl reload equipoise
+  sed 's/"web1"/"first"/' /etc/equipoise/equipoise.toml >new.toml
+  now "the unit forbids to replace the file" fails equipoise reload --with new.toml
+  mkdir -p $unit
+  cp /usr/share/doc/equipoise/examples/systemd/write-config.conf $unit/
+  chown equipoise /etc/equipoise
+  systemctl daemon-reload
+  now "a restart succeeds" systemctl restart equipoise
+  now "the file is replaced" equipoise reload --with new.toml
+  is "the new file is in force" shows first
+  now "it is restored" equipoise reload --back
+  is "the previous file is in force" shows web1
+  chown root /etc/equipoise
+  rm $unit/write-config.conf
+  sed -i '/write-config/d' /etc/equipoise/equipoise.toml
+  systemctl daemon-reload
+  now "a restart without it succeeds" systemctl restart equipoise
+}
+
 upgrade() {
   echo "== upgrade"
   before=$(main_pid equipoise)

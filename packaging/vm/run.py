@@ -20,7 +20,7 @@ from kernel_modules import modules  # noqa: E402
 
 # For the packet level.
 MODULES = ["veth"]
-PHASES = ["website", "https", "upgrade", "crash", "sockets", "packet", "hardening"]
+PHASES = ["website", "https", "replacement", "upgrade", "crash", "sockets", "packet", "hardening"]
 # A boot takes about a minute on an idle core, and several beside other work.
 SECONDS_MAX = 1800
 # pivot_root, which the units' private folders take, does not work in the file system that the kernel unpacks.
