@@ -39,6 +39,19 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
+    /// Whether the request has a condition.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.condition.is_some()
+    }
+
+    /// As [`Change::of`], before the lock: the change has to compare again.
+    ///
+    /// # Errors
+    /// As [`Change::of`].
+    pub(crate) fn of(&self, current: &ETag) -> Result<(), Problem> {
+        meets(self.condition.as_ref(), current)
+    }
+
     /// Waits until no other change is in progress.
     pub(crate) async fn wait(self) -> Change {
         let _turn = self.turn.lock_owned().await;
@@ -75,27 +88,7 @@ impl Change {
     /// # Errors
     /// 412 if the state differs.
     pub(crate) fn of(&self, current: &ETag) -> Result<(), Problem> {
-        let Some(condition) = &self.condition else { return Ok(()) };
-        if condition.lists(current) {
-            return Ok(());
-        }
-        let now = current.as_str();
-        let detail = match condition.lists_weakly(current) {
-            true => {
-                format!(
-                    "a weak tag (W/) cannot be the condition of a change: send {now} as If-Match"
-                )
-            }
-            false => format!(
-                "the state has changed, and its ETag is {now} now: read it again, and send this ETag as If-Match if you still want the change"
-            ),
-        };
-        Err(Problem::new(StatusCode::PRECONDITION_FAILED, "state has changed", detail))
-    }
-
-    /// Whether the request has a condition.
-    pub(crate) fn is_conditional(&self) -> bool {
-        self.condition.is_some()
+        meets(self.condition.as_ref(), current)
     }
 
     /// Continues if the request has no condition: there is no resource yet.
@@ -124,6 +117,24 @@ impl Change {
     fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
         lock(&self.notes)
     }
+}
+
+/// Continues if the resource has the state that the caller has seen, or if there is no condition.
+fn meets(condition: Option<&Condition>, current: &ETag) -> Result<(), Problem> {
+    let Some(condition) = condition else { return Ok(()) };
+    if condition.lists(current) {
+        return Ok(());
+    }
+    let now = current.as_str();
+    let detail = match condition.lists_weakly(current) {
+        true => {
+            format!("a weak tag (W/) cannot be the condition of a change: send {now} as If-Match")
+        }
+        false => format!(
+            "the state has changed, and its ETag is {now} now: read it again, and send this ETag as If-Match if you still want the change"
+        ),
+    };
+    Err(Problem::new(StatusCode::PRECONDITION_FAILED, "state has changed", detail))
 }
 
 impl OperationInput for Turn {

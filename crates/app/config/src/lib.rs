@@ -91,7 +91,7 @@ pub use files::FileKind;
 pub use loading::Loader;
 pub use loading::load;
 pub use problem::{ConfigErrors, Problem, Severity, nearest};
-pub use replacing::Replacement;
+pub use replacing::{Basis, Replacement};
 pub use slice::{SliceNetwork, SliceStream, SliceType};
 pub use tables::Multicast;
 pub use text::{AccessLog, SyslogTo};

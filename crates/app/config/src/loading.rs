@@ -13,7 +13,7 @@ use equipoise_basics::lock;
 use tokio::sync::oneshot;
 
 use super::problem::{Problem, Severity};
-use super::replacing::{self, Replacement};
+use super::replacing::{self, Basis, Replacement};
 use super::{ConfigErrors, FileKind, Loaded, Surroundings, files, parse};
 
 /// Longest time to load a configuration. `equipoise reload` and the API wait for it.
@@ -104,21 +104,24 @@ impl Loader {
         self.within(file, LOAD_WITHIN, work).await
     }
 
-    /// Replaces the text of a file, and keeps its text as the previous one. With `seen`, the file
-    /// must have that text.
+    /// Replaces the text of a file, and keeps its text as the previous one. `None`: the file, or
+    /// its previous text, is not as `basis` says. Holds `lock` until the end of the replacement.
     ///
     /// # Errors
-    /// [`ConfigErrors`] with the reason; the file keeps its text.
+    /// [`ConfigErrors`] with the reason; the file keeps its text, or has it again before the end of
+    /// `lock`.
     pub async fn replace(
         &self,
         file: &Path,
         text: String,
-        seen: Option<String>,
-    ) -> Result<Replacement, ConfigErrors> {
+        basis: Basis,
+        lock: impl Send + 'static,
+    ) -> Result<Option<Replacement>, ConfigErrors> {
+        let lock = Box::new(lock);
         let path = file.to_owned();
         let work = move |steps: &Steps| {
             steps.now(format!("writing {}", path.display()));
-            let replaced = replacing::replace(&path, &text, seen.as_deref());
+            let replaced = replacing::replace(&path, &text, &basis, lock);
             replaced.map_err(|error| failed(&path, error.to_string()))
         };
         self.within(file, LOAD_WITHIN, work).await

@@ -10,8 +10,20 @@ use equipoise_basics::files;
 use super::FileKind;
 
 /// A replacement, which is taken back when this is dropped, unless it was kept.
-#[derive(Debug)]
-pub struct Replacement(Option<Undo>);
+pub struct Replacement {
+    undo: Option<Undo>,
+    /// The lock of the file. It outlives a write that ends after its deadline.
+    _lock: Box<dyn Send>,
+}
+
+/// What a file must have before its replacement.
+#[derive(Clone, Debug, Default)]
+pub struct Basis {
+    /// The text that the caller has seen; `None`: any.
+    pub seen: Option<String>,
+    /// The new text is the previous one, and must still be it.
+    pub restores: bool,
+}
 
 #[derive(Debug)]
 struct Undo {
@@ -27,8 +39,6 @@ struct Undo {
 /// Reasons why a file was not replaced, or a replacement not taken back.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplaceError {
-    #[error("it has changed since it was read; read it again")]
-    Changed,
     #[error("it was changed during the replacement, and keeps that change; its text before is in {}", .0.display())]
     ChangedAgain(PathBuf),
     #[error("{} cannot be read: {source}", path.display())]
@@ -38,30 +48,34 @@ pub(crate) enum ReplaceError {
 }
 
 /// Replaces the text of `file`, with its permissions. Follows symbolic links. A crash leaves the
-/// old text or the new one. Writes nothing if the text is the same. If there is `seen`, the file
-/// must have that text.
+/// old text or the new one. Writes nothing if the text is the same. `None`: the file, or its
+/// previous text, is not as `basis` says.
 pub(super) fn replace(
     file: &Path,
     text: &str,
-    seen: Option<&str>,
-) -> Result<Replacement, ReplaceError> {
+    basis: &Basis,
+    lock: Box<dyn Send>,
+) -> Result<Option<Replacement>, ReplaceError> {
     let file = resolved(file)?;
     let old = read(&file)?;
     let content = old.as_ref().map(|(content, _)| &content[..]);
-    if seen.is_some_and(|seen| content != Some(seen.as_bytes())) {
-        return Err(ReplaceError::Changed);
-    }
-    if content == Some(text.as_bytes()) {
-        return Ok(Replacement(None));
+    if basis.seen.as_ref().is_some_and(|seen| content != Some(seen.as_bytes())) {
+        return Ok(None);
     }
     let previous = read(&previous_name(&file))?.map(|(content, _)| content);
+    if basis.restores && previous.as_deref() != Some(text.as_bytes()) {
+        return Ok(None);
+    }
+    if content == Some(text.as_bytes()) {
+        return Ok(Some(Replacement { undo: None, _lock: lock }));
+    }
     let undo = Undo { file, new: text.into(), old, previous };
     let written = undo.put_new();
     if written.is_err() {
         // The file has its text still. The first error is the one to report.
         let _ = undo.put_previous();
     }
-    written.map(|()| Replacement(Some(undo)))
+    written.map(|()| Some(Replacement { undo: Some(undo), _lock: lock }))
 }
 
 /// The text of `file` before its last replacement.
@@ -77,19 +91,25 @@ pub(super) fn previous(file: &Path) -> Result<Option<String>, ReplaceError> {
 impl Replacement {
     /// Makes the replacement permanent.
     pub fn keep(mut self) {
-        self.0 = None;
+        self.undo = None;
     }
 
     /// Restores the file and its previous text.
     pub(super) fn take_back(mut self) -> Result<(), ReplaceError> {
-        self.0.take().map_or(Ok(()), |undo| undo.put_old())
+        self.undo.take().map_or(Ok(()), |undo| undo.put_old())
     }
 }
 
 impl Drop for Replacement {
     fn drop(&mut self) {
         // The write ended after its deadline, when its failure had been reported.
-        let _ = self.0.take().map(|undo| undo.put_old());
+        let Some(undo) = self.undo.take() else { return };
+        if let Err(error) = undo.put_old() {
+            tracing::error!(
+                "{} was replaced after its deadline, and could not be restored: {error}",
+                undo.file.display()
+            );
+        }
     }
 }
 
@@ -136,11 +156,13 @@ impl Undo {
     }
 }
 
-/// The file that a symbolic link names; a missing file itself.
+/// The file that a symbolic link names; a missing file itself, unless it is a link.
 fn resolved(file: &Path) -> Result<PathBuf, ReplaceError> {
     match file.canonicalize() {
         Ok(file) => Ok(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(file.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_symlink() => {
+            Ok(file.to_owned())
+        }
         Err(source) => Err(ReplaceError::Read { path: file.to_owned(), source }),
     }
 }
@@ -191,6 +213,11 @@ mod tests {
         (fs::read_to_string(file).unwrap(), previous(file).unwrap())
     }
 
+    fn replaced(file: &Path, text: &str, seen: Option<&str>) -> Result<Replacement, ReplaceError> {
+        let basis = Basis { seen: seen.map(Into::into), restores: false };
+        Ok(replace(file, text, &basis, Box::new(()))?.expect("the file is as it was seen"))
+    }
+
     fn names(folder: &Folder) -> Vec<String> {
         let all = fs::read_dir(folder.path("")).unwrap();
         let mut names: Vec<_> =
@@ -207,19 +234,19 @@ mod tests {
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         symlink(&file, &link).unwrap();
         assert_eq!(previous(&link).unwrap(), None);
-        replace(&link, "two", Some("one")).unwrap().keep();
+        replaced(&link, "two", Some("one")).unwrap().keep();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(texts(&link), ("two".into(), Some("one".into())));
         for name in ["a.toml", "a.toml.previous"] {
             assert_eq!(fs::metadata(folder.path(name)).unwrap().mode() & 0o777, 0o640, "{name}");
         }
-        let replaced = replace(&link, "three", None).unwrap();
+        let third = replaced(&link, "three", None).unwrap();
         assert_eq!(texts(&file), ("three".into(), Some("two".into())));
-        replaced.take_back().unwrap();
+        third.take_back().unwrap();
         assert_eq!(texts(&file), ("two".into(), Some("one".into())));
-        drop(replace(&file, "four", None).unwrap());
+        drop(replaced(&file, "four", None).unwrap());
         assert_eq!(texts(&file), ("two".into(), Some("one".into())), "not kept");
-        replace(&file, "two", None).unwrap().keep();
+        replaced(&file, "two", None).unwrap().keep();
         assert_eq!(texts(&file), ("two".into(), Some("one".into())), "the same text");
         assert_eq!(names(&folder), ["a.toml", "a.toml.previous", "link.toml"]);
     }
@@ -228,10 +255,10 @@ mod tests {
     fn the_first_replacement_taken_back_leaves_no_previous_text_and_a_missing_file_no_file() {
         let folder = Folder::new("take-back");
         let file = folder.path("a.toml");
-        replace(&file, "zero", None).unwrap().take_back().unwrap();
+        replaced(&file, "zero", None).unwrap().take_back().unwrap();
         assert!(names(&folder).is_empty());
         fs::write(&file, "one").unwrap();
-        replace(&file, "two", None).unwrap().take_back().unwrap();
+        replaced(&file, "two", None).unwrap().take_back().unwrap();
         assert_eq!(texts(&file), ("one".into(), None));
     }
 
@@ -240,13 +267,17 @@ mod tests {
         let folder = Folder::new("others");
         let file = folder.path("a.toml");
         fs::write(&file, "theirs").unwrap();
-        let error = replace(&file, "ours", Some("seen")).unwrap_err().to_string();
-        assert!(error.contains("has changed since"), "{error}");
+        for basis in [
+            Basis { seen: Some("seen".into()), restores: false },
+            Basis { seen: None, restores: true },
+        ] {
+            assert!(replace(&file, "ours", &basis, Box::new(())).unwrap().is_none(), "{basis:?}");
+        }
         assert_eq!(texts(&file), ("theirs".into(), None));
 
-        let replaced = replace(&file, "ours", None).unwrap();
+        let ours = replaced(&file, "ours", None).unwrap();
         fs::write(&file, "theirs again").unwrap();
-        let error = replaced.take_back().unwrap_err().to_string();
+        let error = ours.take_back().unwrap_err().to_string();
         assert!(
             error.contains("keeps that change") && error.contains("a.toml.previous"),
             "{error}"
@@ -263,11 +294,15 @@ mod tests {
             // Also for root, a folder cannot be replaced by a file.
             let new = format!(".{blocked}.{}", std::process::id());
             fs::create_dir(folder.path(&new)).unwrap();
-            let error = replace(&file, "two", None).unwrap_err().to_string();
+            let error = replaced(&file, "two", None).err().unwrap().to_string();
             assert!(error.contains(&format!("{blocked} cannot be written")), "{error}");
             assert_eq!(texts(&file), ("one".into(), None), "{blocked}");
             fs::remove_dir(folder.path(&new)).unwrap();
         }
+        let link = folder.path("link.toml");
+        symlink(folder.path("missing.toml"), &link).unwrap();
+        assert!(replaced(&link, "two", None).is_err());
+        assert!(link.is_symlink(), "a link to a missing file stays");
         let denied = remedy(Path::new("/etc/e/a.toml"), &io::ErrorKind::PermissionDenied.into());
         assert!(denied.contains("`ReadWritePaths=/etc/e`"), "{denied}");
     }

@@ -26,7 +26,7 @@ pub(super) struct Reloads {
     pub(super) figures: ReloadReading,
     pub(super) last: Option<LastReload>,
     /// Number of the newest reload that took effect.
-    pub(super) newest: u64,
+    newest: u64,
 }
 
 impl Reloads {
@@ -70,6 +70,7 @@ impl Control {
 
     /// Reads and checks the file.
     async fn load(&self) -> Result<Loaded, Vec<String>> {
+        let _file = self.file_as_it_is().await?;
         self.loader.load(&self.file).await.map_err(|errors| errors.lines())
     }
 

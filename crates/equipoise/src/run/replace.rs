@@ -1,17 +1,25 @@
 //! Replaces the text of the configuration file and reloads it. If the reload fails, the file is
 //! restored.
 
+use std::time::Duration;
+
 use equipoise_api::wire::Reloaded;
 use equipoise_api::{NewText, OperateError};
-use equipoise_basics::lock;
+use equipoise_config::Basis;
+use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::prepared::Prepared;
 
+/// Longest wait until nobody reads the file.
+const FILE_WITHIN: Duration = Duration::from_secs(10);
+
 /// A text that was checked, with what it names, and which is not in the file yet.
 pub(crate) struct NewConfig {
     text: String,
+    /// It is the previous text.
+    restores: bool,
     prepared: Prepared,
 }
 
@@ -24,13 +32,8 @@ impl Control {
     /// Checks a new text, reads its sources and resolves its names. Takes no lock, because files
     /// and resolvers may hang.
     pub(super) async fn prepare_text(&self, new: NewText) -> Result<NewConfig, OperateError> {
-        let file = self.file.display();
-        if !self.may_write_config().await {
-            return Err(OperateError::Refused(format!(
-                "this process does not write {file}: set `write-config = true` in its [api] table and reload, or \
-                 edit the file on its machine and reload"
-            )));
-        }
+        self.check_write_config().await?;
+        let restores = new == NewText::Previous;
         let text = match new {
             NewText::Given(text) => text,
             NewText::Previous => self.previous_text().await?,
@@ -39,27 +42,49 @@ impl Control {
         let loaded = loaded.map_err(|errors| self.not_loaded(errors.lines()))?;
         if !loaded.config.operations.api_write_config {
             return Err(OperateError::Refused(format!(
-                "the new text lacks `write-config = true` in [api], so that nobody could restore {file} by the API: \
-                 edit it on its machine"
+                "the new text lacks `write-config = true` in [api], so that nobody could restore {} by the API: edit \
+                 it on its machine",
+                self.file.display()
             )));
         }
-        Ok(NewConfig { text, prepared: self.learn(self.next_reload(), Ok(loaded)).await })
+        Ok(NewConfig { text, restores, prepared: self.learn(self.next_reload(), Ok(loaded)).await })
     }
 
-    /// Writes a text and switches to it. With `seen`, the file must have that text.
+    /// Writes a text and switches to it. With `seen`, the file must have that text. Returns the
+    /// text, too.
     pub(super) async fn replace_text(
         &self,
         new: NewConfig,
         seen: Option<String>,
+    ) -> Result<(Reloaded, String), OperateError> {
+        let text = new.text.clone();
+        let outcome = self.write_and_switch(new, seen).await;
+        if outcome.is_err() {
+            // What the new text names is not needed.
+            self.forget_others(&*self.config.lock().await);
+        }
+        outcome.map(|reloaded| (reloaded, text))
+    }
+
+    async fn write_and_switch(
+        &self,
+        new: NewConfig,
+        seen: Option<String>,
     ) -> Result<Reloaded, OperateError> {
-        let NewConfig { text, mut prepared } = new;
+        let NewConfig { text, restores, mut prepared } = new;
         self.accepts_changes()?;
-        // The process of an upgrade does not read the file before the switch.
-        let _file = self.upgrades.file().await;
+        // Reloads and the process of an upgrade read the file before the replacement, or after it.
+        let lock = tokio::time::timeout(FILE_WITHIN, self.upgrades.file().write_owned()).await;
+        let lock = lock.map_err(|_| self.in_use())?;
         self.accepts_changes()?;
-        let replaced = self.loader.replace(&self.file, text, seen).await;
+        self.check_write_config().await?;
+        let replaced = self.loader.replace(&self.file, text, Basis { seen, restores }, lock).await;
         let replaced = replaced.map_err(|errors| self.not_loaded(errors.lines()))?;
-        // Reloads that have read the text before do not take effect any more.
+        let replaced = replaced.ok_or_else(|| {
+            let file = self.file.display();
+            OperateError::Conflict(format!("{file} has changed meanwhile: read it again"))
+        })?;
+        // Reloads that have read the text before do not take effect after this.
         prepared.number = self.next_reload();
         notify(Notice::Reloading);
         let mut outcome = self.switch(prepared).await;
@@ -71,12 +96,35 @@ impl Control {
                     errors.push("the file was not restored:".into());
                     errors.extend(left.lines());
                 }
-                // Nor do those that have read the refused text.
-                lock(&self.reloads).newest = self.next_reload();
             }
         }
         self.note_reload(&outcome);
         outcome.map_err(|errors| self.not_loaded(errors))
+    }
+
+    async fn check_write_config(&self) -> Result<(), OperateError> {
+        let file = self.file.display();
+        let text = "set `write-config = true` in its [api] table and reload, or edit the file on its machine and reload";
+        match self.may_write_config().await {
+            true => Ok(()),
+            false => {
+                Err(OperateError::Refused(format!("this process does not write {file}: {text}")))
+            }
+        }
+    }
+
+    /// Waits until the file is not being replaced, and delays replacements.
+    pub(super) async fn file_as_it_is(&self) -> Result<OwnedRwLockReadGuard<()>, Vec<String>> {
+        let lock = tokio::time::timeout(FILE_WITHIN, self.upgrades.file().read_owned()).await;
+        lock.map_err(|_| vec![self.in_use().to_string()])
+    }
+
+    fn in_use(&self) -> OperateError {
+        let file = self.file.display();
+        OperateError::Conflict(format!(
+            "{file} is being read or written for more than {} s: try again, and see whether its file system answers",
+            FILE_WITHIN.as_secs()
+        ))
     }
 
     async fn previous_text(&self) -> Result<String, OperateError> {

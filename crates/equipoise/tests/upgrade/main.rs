@@ -9,7 +9,7 @@ mod load;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -121,6 +121,45 @@ fn an_upgrade_keeps_operator_state_and_applies_start_only_options() {
     assert_eq!(bed.status()["threads"], 1);
     // Every socket of the group is served: also those of threads that are gone.
     (0..20).for_each(|_| assert_eq!(get(bed.http.address(), "/").status(), 200));
+}
+
+#[test]
+fn a_replacement_of_the_file_beside_an_upgrade_leaves_it_as_the_running_configuration() {
+    let bed = Bed::start("upgrade-replace", "");
+    let config = std::fs::read_to_string(&bed.file).expect("it is there");
+    let config = config.replace("[api]\n", "[api]\nwrite-config = true\n");
+    std::fs::write(&bed.file, &config).expect("it is ours");
+    assert!(bed.command(&["reload"]).status.success());
+    // A source that does not answer: a reload waits for it for a while.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let source = silent.local_addr().expect("it listens");
+    silent.set_nonblocking(true).expect("it is open");
+    let (new, mut held) = (bed.certificates.folder.path("new.toml"), Vec::new());
+    for round in 0..6 {
+        let before = std::fs::read_to_string(&bed.file).expect("it is there");
+        let toml = format!(
+            "{config}[[pool]]\nname = \"round-{round}\"\n[pool.discover.http]\nurl = \"http://{source}/\"\n"
+        );
+        std::fs::write(&new, &toml).expect("it is ours");
+        let replaced = std::thread::scope(|scope| {
+            let replacing = scope.spawn(|| bed.command(&["reload", "--with", text(&new)]));
+            // The other rounds upgrade at once.
+            if round % 2 == 0 {
+                let is_asked = || silent.accept().map(|(asked, _)| held.push(asked)).is_ok();
+                assert!(eventually(is_asked), "{}", bed.process.printed());
+            }
+            bed.upgrade();
+            replacing.join().expect("the command ends")
+        });
+        let said = stderr(&replaced);
+        let now = std::fs::read_to_string(&bed.file).expect("it is there");
+        match replaced.status.success() {
+            true => assert_eq!(now, toml),
+            false => assert_eq!(now, before, "{said}"),
+        }
+        let preview = common::stdout(&bed.command(&["reload", "--dry-run"]));
+        assert!(preview.contains("would change nothing"), "{round}: {said}\n{preview}");
+    }
 }
 
 #[test]

@@ -79,7 +79,7 @@ async fn text<O: ProcessOperator>(
     headers: HeaderMap,
 ) -> Result<Tagged<ConfigText>, Problem> {
     let text = operator.config_text().await?;
-    let tag = tag(&text);
+    let tag = tag(&text.toml);
     Ok(Tagged::new(text, tag).unless_seen(&headers))
 }
 
@@ -98,28 +98,30 @@ async fn roll_back<O: ProcessOperator>(
     replace(&*operator, turn, NewText::Previous).await
 }
 
-/// Replaces the file's text. Reading what the new text names may hang, so it comes before the lock.
+/// Replaces the file's text. Reading the file and what the new text names may hang, so it comes
+/// before the lock.
 async fn replace<O: ProcessOperator>(
     operator: &O,
     turn: Turn,
     new: NewText,
 ) -> Result<Tagged<Reloaded>, Problem> {
-    let new = operator.prepare_config(new).await?;
-    let change = turn.wait().await;
     let now = operator.config_text().await;
-    change.before(&Audited::of(operator, now.as_ref().ok()).await);
-    let seen = match change.is_conditional() {
+    let before = now.as_ref().ok().map(|now| tag(&now.toml));
+    let seen = match turn.is_conditional() {
         true => {
             let now = now?;
-            change.of(&tag(&now))?;
+            turn.of(&tag(&now.toml))?;
             Some(now.toml)
         }
         false => None,
     };
-    let reloaded = operator.replace_config(new, seen).await?;
-    let now = operator.config_text().await?;
-    change.after(&Audited::of(operator, Some(&now)).await);
-    Ok(Tagged::new(reloaded, tag(&now)))
+    let new = operator.prepare_config(new).await?;
+    let change = turn.wait().await;
+    change.before(&Audited::of(operator, before.as_ref()).await);
+    let (reloaded, text) = operator.replace_config(new, seen).await?;
+    let after = tag(&text);
+    change.after(&Audited::of(operator, Some(&after)).await);
+    Ok(Tagged::new(reloaded, after))
 }
 
 /// The state of the configuration for the audit log: without the text, which may have secrets.
@@ -131,15 +133,15 @@ struct Audited {
 }
 
 impl Audited {
-    async fn of<O: ProcessOperator>(operator: &O, text: Option<&ConfigText>) -> Audited {
-        let text_etag = text.map(|text| tag(text).as_str().to_owned());
+    async fn of<O: ProcessOperator>(operator: &O, text: Option<&ETag>) -> Audited {
+        let text_etag = text.map(|tag| tag.as_str().to_owned());
         Audited { config: operator.config().await.ok(), text_etag }
     }
 }
 
 /// The tag of the file's text. It does not depend on the previous text.
-fn tag(text: &ConfigText) -> ETag {
-    ETag::of(&text.toml)
+fn tag(toml: &String) -> ETag {
+    ETag::of(toml)
 }
 
 async fn schema<O: ProcessOperator>(State(operator): State<Arc<O>>) -> Answer<Value> {

@@ -95,12 +95,12 @@ pub trait ProcessOperator: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::NewConfig, OperateError>> + Send;
 
     /// Replaces the text of the configuration file, and switches to it. If that fails, the file is
-    /// restored. With `seen`, the file must have that text.
+    /// restored. With `seen`, the file must have that text. Returns the new text, too.
     fn replace_config(
         &self,
         new: Self::NewConfig,
         seen: Option<String>,
-    ) -> impl Future<Output = Result<Reloaded, OperateError>> + Send;
+    ) -> impl Future<Output = Result<(Reloaded, String), OperateError>> + Send;
 
     /// Starts the program again, and hands everything over to the new process.
     fn upgrade(&self, how: Upgrade) -> impl Future<Output = Result<Upgraded, OperateError>> + Send;

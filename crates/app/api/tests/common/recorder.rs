@@ -127,9 +127,9 @@ impl ProcessOperator for Recorder {
         &self,
         toml: String,
         _: Option<String>,
-    ) -> Result<Reloaded, OperateError> {
-        *self.toml.lock().unwrap() = Some(toml);
-        self.reload(()).await
+    ) -> Result<(Reloaded, String), OperateError> {
+        *self.toml.lock().unwrap() = Some(toml.clone());
+        Ok((self.reload(()).await?, toml))
     }
 
     async fn prepare_reload(&self) {

@@ -156,7 +156,11 @@ impl ProcessOperator for Desk {
         Err(OperateError::Refused(READS_AT_START.into()))
     }
 
-    async fn replace_config(&self, (): (), _: Option<String>) -> Result<Reloaded, OperateError> {
+    async fn replace_config(
+        &self,
+        (): (),
+        _: Option<String>,
+    ) -> Result<(Reloaded, String), OperateError> {
         Err(OperateError::Refused(READS_AT_START.into()))
     }
 

@@ -164,7 +164,7 @@ impl ProcessOperator for Control {
         &self,
         new: NewConfig,
         seen: Option<String>,
-    ) -> Result<Reloaded, OperateError> {
+    ) -> Result<(Reloaded, String), OperateError> {
         self.replace_text(new, seen).await
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Successor {
 pub(crate) async fn attempt(
     control: Arc<Control>,
     within: Duration,
-    goes_on: oneshot::Receiver<()>,
+    mut goes_on: oneshot::Receiver<()>,
 ) -> Result<Successor, String> {
     if std::process::id() == 1 {
         return Err(
@@ -46,8 +46,11 @@ pub(crate) async fn attempt(
                 .into(),
         );
     }
-    let _file = control.upgrades.file().await;
     let began = Instant::now();
+    let _file = tokio::select! {
+        file = control.file_as_it_is() => file.map_err(|errors| errors.join("; "))?,
+        _ = &mut goes_on => return Err("a stop was requested".into()),
+    };
     let (channel, theirs) = Channel::pair().map_err(|error| format!("no sockets: {error}"))?;
     let mut process = Started(Some(spawn(theirs)?));
     let pid = process.pid();
@@ -55,7 +58,7 @@ pub(crate) async fn attempt(
     let mut attempt = Attempt { control: &control, channel, has_released: false };
     let outcome = tokio::select! {
         outcome = timeout(within, attempt.until_ready()) => outcome,
-        _ = goes_on => {
+        _ = &mut goes_on => {
             process.kill().await;
             return Err("a stop was requested".into());
         }

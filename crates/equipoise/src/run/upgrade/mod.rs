@@ -19,7 +19,7 @@ use equipoise_api::wire::packet::PacketStatus;
 use equipoise_api::wire::{ReplacedProcess, Upgrade, Upgraded};
 use equipoise_basics::lock;
 use equipoise_handover::{Departing, Inherited, Listening, Replaced, SocketName};
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::{RwLock, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use self::attempt::{Successor, attempt};
@@ -101,8 +101,9 @@ pub(crate) struct Upgrades {
     requests: mpsc::Sender<Request>,
     /// The new process is getting ready.
     is_under_way: AtomicBool,
-    /// Held while a new process reads the configuration file, and while the API replaces it.
-    file: Arc<tokio::sync::Mutex<()>>,
+    /// Held for reading by those that read the configuration file, this process or a new one, and
+    /// for writing while the API replaces it.
+    file: Arc<RwLock<()>>,
     /// Duplicates of the API's sockets.
     api: Mutex<Vec<Listening>>,
     /// Processes that this one has replaced.
@@ -171,9 +172,9 @@ impl Upgrades {
         is_first.then_some(Request { within: WITHIN, reply: None })
     }
 
-    /// Waits until no new process reads the configuration file, and delays those of later upgrades.
-    pub(super) async fn file(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.file).lock_owned().await
+    /// The lock of the configuration file.
+    pub(super) fn file(&self) -> Arc<RwLock<()>> {
+        Arc::clone(&self.file)
     }
 
     fn end(&self) {
