@@ -16,7 +16,7 @@ pub struct Replacement {
     _lock: Box<dyn Send>,
 }
 
-/// What a file must have before its replacement.
+/// The conditions of a replacement.
 #[derive(Clone, Debug, Default)]
 pub struct Basis {
     /// The text that the caller has seen; `None`: any.

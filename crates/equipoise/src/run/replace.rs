@@ -60,7 +60,7 @@ impl Control {
         let text = new.text.clone();
         let outcome = self.write_and_switch(new, seen).await;
         if outcome.is_err() {
-            // What the new text names is not needed.
+            // Its names and sources are not followed any more.
             self.forget_others(&*self.config.lock().await);
         }
         outcome.map(|reloaded| (reloaded, text))
