@@ -23,8 +23,9 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::Problem;
-use crate::routes::BODY_BYTES_MAX;
 
+/// Largest body: a configuration file.
+pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// Longest time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -42,11 +42,9 @@ use crate::api::Api;
 use crate::audit::Audit;
 use crate::auth::Gate;
 use crate::events::EventJournal;
+use crate::extract::BODY_BYTES_MAX;
 use crate::openapi::Declared;
 use crate::{Problem, openapi};
-
-/// Largest request body: a configuration file.
-pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// The process that the API asks. The binary implements each trait in a file of its own.
 pub trait Operator:
