@@ -30,7 +30,7 @@ class Acting {
   async run(action: Action): Promise<void> {
     const tag = await changeIf(action.method, action.path, action.body, action.ifMatch);
     this.dismiss();
-    // What a condition refuses for others, it refuses for the way back, too.
+    // The undo of a conditional action is conditional, too: on the state that the action has made.
     const undo = action.undo && action.ifMatch ? { ...action.undo, ifMatch: tag } : action.undo;
     this.outcome = { action: { ...action, undo }, at: Date.now() };
     live.start();

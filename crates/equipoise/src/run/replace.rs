@@ -12,7 +12,7 @@ use crate::run::control::Control;
 use crate::run::notify::{Notice, notify};
 use crate::run::prepared::Prepared;
 
-/// Longest wait until nobody reads the file.
+/// Longest wait until no other task reads or writes the file.
 const FILE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A text that was checked, with what it names, and which is not in the file yet.
@@ -42,8 +42,8 @@ impl Control {
         let loaded = loaded.map_err(|errors| self.not_loaded(errors.lines()))?;
         if !loaded.config.operations.api_write_config {
             return Err(OperateError::Refused(format!(
-                "the new text lacks `write-config = true` in [api], so that nobody could restore {} by the API: edit \
-                 it on its machine",
+                "the new text lacks `write-config = true` in [api], without which the API cannot restore {}: edit it \
+                 on its machine",
                 self.file.display()
             )));
         }
@@ -136,7 +136,8 @@ impl Control {
         })
     }
 
-    fn not_loaded(&self, errors: Vec<String>) -> OperateError {
+    /// The error of a configuration that was not applied.
+    pub(super) fn not_loaded(&self, errors: Vec<String>) -> OperateError {
         OperateError::ReloadFailed { config_file: self.file.display().to_string(), errors }
     }
 }

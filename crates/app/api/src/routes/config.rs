@@ -105,15 +105,14 @@ async fn replace<O: ProcessOperator>(
     turn: Turn,
     new: NewText,
 ) -> Result<Tagged<Reloaded>, Problem> {
-    let now = operator.config_text().await;
-    let before = now.as_ref().ok().map(|now| tag(&now.toml));
-    let seen = match turn.is_conditional() {
-        true => {
-            let now = now?;
-            turn.of(&tag(&now.toml))?;
-            Some(now.toml)
-        }
-        false => None,
+    let now = operator.config_text().await.map(|now| (tag(&now.toml), now.toml));
+    let before = now.as_ref().ok().map(|(tag, _)| tag.clone());
+    let seen = if turn.is_conditional() {
+        let (tag, toml) = now?;
+        turn.of(&tag)?;
+        Some(toml)
+    } else {
+        None
     };
     let new = operator.prepare_config(new).await?;
     let change = turn.wait().await;

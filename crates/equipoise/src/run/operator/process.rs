@@ -182,10 +182,7 @@ impl ProcessOperator for Control {
 
     async fn preview_reload(&self) -> Result<ReloadPreview, OperateError> {
         let previewed = self.preview().await;
-        previewed.map_err(|errors| OperateError::ReloadFailed {
-            config_file: self.file.display().to_string(),
-            errors,
-        })
+        previewed.map_err(|errors| self.not_loaded(errors))
     }
 
     async fn reload(&self, prepared: Prepared) -> Result<Reloaded, OperateError> {
@@ -194,10 +191,7 @@ impl ProcessOperator for Control {
         let outcome = self.switch(prepared).await;
         notify(Notice::Ready);
         self.note_reload(&outcome);
-        outcome.map_err(|errors| OperateError::ReloadFailed {
-            config_file: self.file.display().to_string(),
-            errors,
-        })
+        outcome.map_err(|errors| self.not_loaded(errors))
     }
 
     async fn upgrade(&self, how: Upgrade) -> Result<Upgraded, OperateError> {
